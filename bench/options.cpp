@@ -45,11 +45,6 @@ struct Texts {
     std::vector<std::string> dtypes, ops;
 };
 
-std::string check_bytes(const std::string& text) {
-    if (parse_bytes(text)) return {};
-    return fmt::format("'{}' is no size; sizes look like 8, 64K, 128M, 1G", text);
-}
-
 void add_what(CLI::App& app, Options& o, Texts& t) {
     std::vector<std::string> names;
     for (const Collective& collective : collectives()) names.emplace_back(collective.name);
@@ -62,10 +57,10 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
         ->check(CLI::IsMember(names).description(""));
     app.add_option("-b,--begin", t.begin, "smallest size (default 8)")
         ->type_name("BYTES")
-        ->check(check_bytes);
+        ->check(command_line::check_bytes);
     app.add_option("-e,--end", t.end, "largest size (default 128M)")
         ->type_name("BYTES")
-        ->check(check_bytes);
+        ->check(command_line::check_bytes);
     app.add_option("-f,--factor", o.factor, "from one size to the next (default 4)")
         ->type_name("N")
         ->check(CLI::Range(2, 1 << 30));
@@ -193,22 +188,6 @@ void interpret(Options& o, const Texts& t) {
 }
 
 }  // namespace
-
-std::optional<std::size_t> parse_bytes(const std::string& text) {
-    const std::size_t digits = text.find_first_not_of("0123456789");
-    if (digits == 0 || text.empty() || text.size() > 15) return {};
-    std::size_t shift = 0;
-    if (digits != std::string::npos) {
-        const std::size_t unit = std::string("KMGkmg").find(text[digits]);
-        if (unit == std::string::npos) return {};
-        const std::string rest = text.substr(digits + 1);
-        if (!rest.empty() && rest != "iB" && rest != "B" && rest != "i") return {};
-        shift = 10 * (unit % 3 + 1);
-    }
-    const std::size_t value = std::stoull(text.substr(0, digits));
-    if (value > (std::numeric_limits<std::size_t>::max() / 2 >> shift)) return {};
-    return value << shift;
-}
 
 std::vector<std::size_t> sweep_counts(const Options& options, std::size_t element_bytes,
                                       int ranks) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives.h"
+#include "sizes.h"
 #include "tutti/tutti.h"
 
 namespace bench {
@@ -49,8 +50,7 @@ struct Parsed {
 };
 Parsed parse_options(int argc, char** argv);
 
-/// "8", "64K", "128M", "1G" (powers of 1024); nothing if it is none.
-std::optional<std::size_t> parse_bytes(const std::string& text);
+using command_line::parse_bytes;
 
 /// begin, begin × factor, … up to end as counts for Call, each once: whole elements, and for a
 /// buffer of blocks as many for every rank.

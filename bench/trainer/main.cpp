@@ -13,6 +13,7 @@
 
 #include "bench/command_line.h"
 #include "bench/complain.h"
+#include "bench/median.h"
 #include "tutti/trainer.hpp"
 #include "tutti/tutti.hpp"
 
@@ -42,10 +43,6 @@ double milliseconds(Clock::duration time) {
 double quantile(std::vector<double> values, double part) {
     std::sort(values.begin(), values.end());
     return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];
-}
-
-double median(const std::vector<double>& values) {
-    return quantile(values, 0.5);
 }
 
 // Stands for a layer's arithmetic: reads parameters, writes as many values. Not inlined, so that
@@ -190,8 +187,9 @@ int overhead(const Options& o) {
         fmt::print(
             "overhead: {} layers of {} bytes, {}: by hand {:.3f} ms, layer {:.3f} ms a step, "
             "ratio {:.4f} (quartiles {:.4f} and {:.4f} of {} turns)\n",
-            o.layers, o.layer_bytes, o.dag ? "dag" : "serial", median(hand), median(layer),
-            median(ratios), quantile(ratios, 0.25), quantile(ratios, 0.75), ratios.size());
+            o.layers, o.layer_bytes, o.dag ? "dag" : "serial", bench::median(hand),
+            bench::median(layer), bench::median(ratios), quantile(ratios, 0.25),
+            quantile(ratios, 0.75), ratios.size());
     return 0;
 }
 
@@ -206,7 +204,7 @@ double chain_ms(const Options& o, tutti::Communicator& comm, tutti_comm* of_trai
     std::vector<double> times;
     for (int b = 0; b < o.blocks; ++b)
         times.push_back(step_ms(comm, o.steps_per_block, [&] { trainer.step(); }));
-    return median(times);
+    return bench::median(times);
 }
 
 // Operations that wait, as those that a card computes.

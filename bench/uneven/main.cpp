@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bench/complain.h"
+#include "bench/median.h"
 #include "tutti/tutti.hpp"
 
 namespace {
@@ -153,11 +154,6 @@ const std::vector<Form> forms = {
      }},
 };
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
-
 void measure(Bench& bench, const Form& form, std::size_t total) {
     const auto ranks = static_cast<std::size_t>(bench.comm.size());
     const Counts equal = even(total, ranks);
@@ -182,7 +178,7 @@ void measure(Bench& bench, const Form& form, std::size_t total) {
         const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
         if (bench.comm.rank() == 0)
             fmt::print("{:<16} {:<18} {:>9.0f}  {:>5.2f}  {:.2f}–{:.2f}\n", form.name, shape.name,
-                       median(times), median(ratios), *low, *high);
+                       bench::median(times), bench::median(ratios), *low, *high);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/version.h"
 #include "bench/command_line.h"
+#include "bench/sizes.h"
 #include "collectives/catalog.h"
 #include "tools/dtype_option.h"
 #include "units.h"
@@ -50,11 +51,6 @@ struct Texts {
     int hosts = 0, switches = 0;
 };
 
-std::string check_bytes(const std::string& text) {
-    if (parse_bytes(text)) return {};
-    return fmt::format("'{}' is no size; sizes look like 8, 64K, 128M, 1G", text);
-}
-
 std::string check_time(const std::string& text) {
     const auto us = parse_us(text);
     if (us && *us <= 1e9) return {};
@@ -79,10 +75,10 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
         ->check(CLI::Range(1, max_ranks).description(""));
     app.add_option("-b,--begin", t.begin, "smallest size (default 1K)")
         ->type_name("BYTES")
-        ->check(check_bytes);
+        ->check(command_line::check_bytes);
     app.add_option("-e,--end", t.end, "largest size (default 16M)")
         ->type_name("BYTES")
-        ->check(check_bytes);
+        ->check(command_line::check_bytes);
     app.add_option("-f,--factor", o.factor, "from one size to the next (default 4)")
         ->type_name("N")
         ->check(CLI::Range(2, 1 << 30).description(""));
@@ -190,8 +186,8 @@ void check_files(const Options& o) {
 
 void interpret(Options& o, const Texts& t) {
     o.collective = collective_of(t.collective);
-    if (!t.begin.empty()) o.begin_bytes = *parse_bytes(t.begin);
-    if (!t.end.empty()) o.end_bytes = *parse_bytes(t.end);
+    if (!t.begin.empty()) o.begin_bytes = *command_line::parse_bytes(t.begin);
+    if (!t.end.empty()) o.end_bytes = *command_line::parse_bytes(t.end);
     if (t.end.empty()) o.end_bytes = std::max(o.begin_bytes, o.end_bytes);
     if (t.begin.empty()) o.begin_bytes = std::min(o.begin_bytes, o.end_bytes);
     if (o.end_bytes < o.begin_bytes)

@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <iterator>
-#include <limits>
 
 namespace tutti::sim {
 namespace {
@@ -32,23 +31,6 @@ std::optional<double> parse(std::string_view text, const Unit (&units)[n]) {
 }
 
 }  // namespace
-
-std::optional<uint64_t> parse_bytes(std::string_view text) {
-    uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc()) return {};
-    const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
-    unsigned shift = 0;
-    if (!rest.empty()) {
-        const auto unit = std::string_view("KMGkmg").find(rest.front());
-        const std::string_view tail = rest.substr(1);
-        if (unit == std::string_view::npos) return {};
-        if (!tail.empty() && tail != "i" && tail != "iB" && tail != "B") return {};
-        shift = 10 * (static_cast<unsigned>(unit) % 3 + 1);
-    }
-    if (value > std::numeric_limits<uint64_t>::max() / 2 >> shift) return {};
-    return value << shift;
-}
 
 std::optional<double> parse_us(std::string_view text) {
     return parse(text, times);

@@ -8,8 +8,6 @@
 
 namespace tutti::sim {
 
-/// "8", "64K", "128M", "1G": powers of 1024, as in tutti-bench. Nothing if it is none.
-std::optional<uint64_t> parse_bytes(std::string_view text);
 /// "10us", "0.5ms", "200ns", "1s".
 std::optional<double> parse_us(std::string_view text);
 /// "1Gbit", "100Mbit", "12.5GB", "800MB": powers of 1000 per second, with or without "/s".

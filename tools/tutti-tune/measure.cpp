@@ -4,6 +4,8 @@
 #include <chrono>
 #include <limits>
 
+#include "bench/median.h"
+
 namespace tutti::tune {
 namespace {
 
@@ -20,11 +22,6 @@ constexpr double hopeless = 4;
 
 double us_since(Clock::time_point start) {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
 }
 
 // Some ranks wait for nobody: a block ends when all are done.
@@ -164,13 +161,13 @@ Result<Cell> Bench::summarise(std::vector<Runner> runners, Cell cell) {
         TUTTI_TRY(largest(runner.rounds_us));
         if (runner.time.algorithm == cell.chosen) chosen_us = runner.rounds_us;
     }
-    const double chosen = median(chosen_us);
+    const double chosen = bench::median(chosen_us);
     for (Runner& runner : runners) {
-        runner.time.us = median(runner.rounds_us);
+        runner.time.us = bench::median(runner.rounds_us);
         runner.time.ratio = runner.time.us / chosen;
         if (runner.rounds_us.size() == chosen_us.size()) {
             for (std::size_t r = 0; r < chosen_us.size(); ++r) runner.rounds_us[r] /= chosen_us[r];
-            runner.time.ratio = median(std::move(runner.rounds_us));
+            runner.time.ratio = bench::median(std::move(runner.rounds_us));
         }
         cell.times.push_back(std::move(runner.time));
     }

@@ -1,0 +1,37 @@
+// Sizes on command lines. Header only: tutti-bench and the programs of tools/ have it.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace command_line {
+
+/// "8", "64K", "128M", "1G": powers of 1024. Nothing if it is none.
+inline std::optional<uint64_t> parse_bytes(std::string_view text) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc()) return {};
+    const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    unsigned shift = 0;
+    if (!rest.empty()) {
+        const auto unit = std::string_view("KMGkmg").find(rest.front());
+        const std::string_view tail = rest.substr(1);
+        if (unit == std::string_view::npos) return {};
+        if (!tail.empty() && tail != "i" && tail != "iB" && tail != "B") return {};
+        shift = 10 * (static_cast<unsigned>(unit) % 3 + 1);
+    }
+    if (value > std::numeric_limits<uint64_t>::max() / 2 >> shift) return {};
+    return value << shift;
+}
+
+/// A check of an option: why it is no size, nothing if it is one.
+inline std::string check_bytes(const std::string& text) {
+    if (parse_bytes(text)) return {};
+    return "'" + text + "' is no size; sizes look like 8, 64K, 128M, 1G";
+}
+
+}  // namespace command_line
