@@ -11,10 +11,10 @@
 
 #include <nanobind/stl/unique_ptr.h>
 
+#include "../tutti/torch/csrc/released.h"
 #include "arrays.h"
 #include "errors.h"
 #include "joined.h"
-#include "released.h"
 
 namespace tutti_python {
 

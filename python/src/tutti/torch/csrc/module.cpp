@@ -17,7 +17,7 @@ public:
     Held(const Held&) = default;
     ~Held() {
         if (!pointer_ || !PyGILState_Check()) return;
-        const Released released;
+        const tutti_python::Released released;
         pointer_.reset();
     }
     T* get() const { return pointer_.get(); }
@@ -59,12 +59,12 @@ py::tuple duplicate(const BackendPtr& backend) {
     using Holder = std::shared_ptr<tutti_torch::Group>;
     auto holder = std::make_unique<Holder>();
     {
-        const tutti_torch::Released released;
+        const tutti_python::Released released;
         *holder = own(backend).duplicate();
     }
     const auto address = reinterpret_cast<std::uintptr_t>((*holder)->comm());
     py::capsule keeper(holder.release(), [](void* held) {
-        const tutti_torch::Released released;
+        const tutti_python::Released released;
         delete static_cast<Holder*>(held);
     });
     return py::make_tuple(address, std::move(keeper));
@@ -107,11 +107,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         .def("perform_nocolor_split", [](const BackendPtr&, const py::object& /*device*/) {});
     module.def(
         "abort", [](const BackendPtr& backend) { own(backend).abort(); },
-        py::call_guard<tutti_torch::Released>());
-    module.def("create", &create, py::call_guard<tutti_torch::Released>());
+        py::call_guard<tutti_python::Released>());
+    module.def("create", &create, py::call_guard<tutti_python::Released>());
     module.def(
         "dump", [](const BackendPtr& backend, int fd) { own(backend).dump(fd); },
-        py::call_guard<tutti_torch::Released>());
+        py::call_guard<tutti_python::Released>());
     module.def("duplicate", &duplicate);
     module.def("is_own", [](const BackendPtr& backend) {
         return dynamic_cast<Backend*>(backend.get()) != nullptr;
@@ -121,7 +121,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         raise_with.inc_ref();  // for ever: errors may come while the interpreter ends
     });
     module.def("interpreter_ends", &Backend::interpreter_ends,
-               py::call_guard<tutti_torch::Released>());
+               py::call_guard<tutti_python::Released>());
     module.def("last_error", &last_error);
     module.def("library_version", [] { return std::string(tutti_version()); });
     py::register_exception_translator(&translate);

@@ -1,15 +1,16 @@
-// Letting go of the interpreter's lock.
+// Letting go of the interpreter's lock, in the package's module and in the backend of
+// torch.distributed.
 #pragma once
 
 #include <Python.h>
 
 #include <unistd.h>
 
-namespace tutti_torch {
+namespace tutti_python {
 
-/// As pybind11::gil_scoped_release, for threads that may still be inside a call when the
-/// interpreter ends. Before 3.14 Python ends such a thread by unwinding its stack, which aborts the
-/// process at the first destructor; this one lets the thread sleep until the process is gone,
+/// As pybind11::gil_scoped_release or nanobind's, for threads that may still be inside a call when
+/// the interpreter ends. Before 3.14 Python ends such a thread by unwinding its stack, which aborts
+/// the process at the first destructor; this one lets the thread sleep until the process is gone,
 /// as 3.14 does.
 class Released {
 public:
@@ -27,4 +28,4 @@ private:
     PyThreadState* const state_;
 };
 
-}  // namespace tutti_torch
+}  // namespace tutti_python
