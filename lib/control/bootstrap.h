@@ -1,5 +1,5 @@
-// How the ranks of a job assemble: a state machine without I/O, messages in, messages out. Driven
-// by sockets in comm/, and by anything else that can carry messages.
+// How the ranks of a job assemble: a state machine without I/O, messages in, messages out. Assembly
+// drives it over the control tree's sockets (job/), and tests by what else can carry messages.
 //
 //   up     join     a subtree is complete; what its ranks want to agree on, where they run, and
 //                   the least that its networks can do
