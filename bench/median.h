@@ -6,7 +6,7 @@
 
 namespace bench {
 
-/// Of a non-empty list; of an even number, the upper one of the two in the middle.
+/// The list is not empty. An even number of values has two in the middle: this is the upper one.
 inline double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];

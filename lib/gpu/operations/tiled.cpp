@@ -125,7 +125,7 @@ public:
             device::store_word(word(which), base_);
         r_.stages->stop();
         wait_for_streams();
-        // Where not all of it came onto the streams.
+        // The streams may not have got all of it.
         device::store_word(word(tiles_fetched), base_);
         end();
     }
