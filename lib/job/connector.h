@@ -4,16 +4,21 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "control/group.h"
-#include "job/endpoint_client.h"
 #include "job/records/peer_directory.h"
 #include "job/transport_set.h"
+#include "transport/channel.h"
 #include "transport/intrinsic.h"
+#include "transport/transport.h"
 
 namespace tutti {
+
+/// A channel's sending half, and the transport that it goes over.
+using Opened = std::pair<std::unique_ptr<Sender>, const Transport*>;
 
 /// A communicator's whole collectives, and what they are called. Without a group there are none.
 struct JoinedIntrinsics {

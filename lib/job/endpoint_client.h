@@ -3,17 +3,13 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "base/result.h"
 #include "control/control_message.h"
+#include "job/connector.h"
 #include "transport/channel.h"
-#include "transport/transport.h"
 
 namespace tutti {
-
-/// A channel's sending half, and the transport that it goes over.
-using Opened = std::pair<std::unique_ptr<Sender>, const Transport*>;
 
 /// A communicator, as the endpoint tells it of its peers, and its thread works for it.
 class EndpointClient {
