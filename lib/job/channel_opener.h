@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "job/client_table.h"
-#include "job/connector.h"
+#include "job/connecting/connector.h"
+#include "job/connecting/detours.h"
 #include "job/control_router.h"
-#include "job/detours.h"
 #include "wait/wakeups.h"
 
 namespace tutti {

@@ -14,8 +14,8 @@
 #include "control/tree_message.h"
 #include "job/assembly.h"
 #include "job/client_table.h"
-#include "job/detours.h"
-#include "job/transport_set.h"
+#include "job/connecting/detours.h"
+#include "job/connecting/transport_set.h"
 #include "net/acceptor.h"
 
 namespace tutti {

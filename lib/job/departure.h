@@ -7,10 +7,10 @@
 #include "control/control_tree.h"
 #include "job/assembly.h"
 #include "job/channel_opener.h"
+#include "job/connecting/detours.h"
+#include "job/connecting/transport_set.h"
 #include "job/control_router.h"
-#include "job/detours.h"
 #include "job/service_thread.h"
-#include "job/transport_set.h"
 
 namespace tutti {
 

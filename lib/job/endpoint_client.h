@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "control/control_message.h"
-#include "job/connector.h"
+#include "job/connecting/connector.h"
 #include "transport/channel.h"
 
 namespace tutti {

@@ -1,5 +1,5 @@
 // The search for the parent as a state machine: a store and a parent that answer as told.
-#include "job/records/parent_search.h"
+#include "job/connecting/parent_search.h"
 
 #include <cerrno>
 

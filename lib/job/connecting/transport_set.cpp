@@ -1,4 +1,4 @@
-#include "job/transport_set.h"
+#include "job/connecting/transport_set.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "job/records/parent_search.h"
+#include "job/connecting/parent_search.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "job/detours.h"
+#include "job/connecting/detours.h"
 
 #include <fmt/format.h>
 

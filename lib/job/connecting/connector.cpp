@@ -1,4 +1,4 @@
-#include "job/connector.h"
+#include "job/connecting/connector.h"
 
 #include <fmt/format.h>
 
