@@ -7,7 +7,7 @@
 
 #include "control/failure_protocol.h"
 #include "job/endpoint.h"
-#include "job/forks.h"
+#include "os/forks.h"
 #include "p2p/transfers.h"
 #include "plan/channel_table.h"
 #include "plan/plan_cache.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/at_exit.h"
-#include "job/forks.h"
+#include "os/forks.h"
 
 namespace tutti::job_stores {
 namespace {
