@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "comm/at_exit.h"
 #include "comm/calibrate.h"
 #include "comm/joined.h"
+#include "comm/living_communicators.h"
 #include "job/job_stores.h"
+#include "os/at_exit.h"
 #include "rendezvous/rendezvous.h"
 
 namespace tutti {
@@ -30,7 +31,7 @@ std::shared_ptr<Communicator> Communicator::make(std::shared_ptr<Endpoint> endpo
     core.self = comm;
     if (hosts) core.set_hosts(*std::move(hosts));
     core.endpoint->add(core.group.id(), comm.get());
-    at_exit::add(comm);
+    living_communicators::add(comm);
     return comm;
 }
 
@@ -73,7 +74,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
                  Endpoint::join(config, std::move(generation), std::move(own_store)));
     const bool one_host = endpoint->one_host();
     Endpoint::Intrinsics intrinsics = endpoint->take_intrinsics();
-    at_exit::arm(fmt::format("{}", fmt::join(config.transports, ",")));
+    at_exit::arm(fmt::format("{}", fmt::join(config.transports, ",")),
+                 at_exit::ExitStep::leave_jobs, living_communicators::leave_all);
     auto comm = make(std::move(endpoint), Group(config.rank, config.size), one_host, std::nullopt);
     comm->core_.planner.use(std::move(intrinsics));
     TUTTI_TRY(comm->learn_hosts());
@@ -123,7 +125,7 @@ void Communicator::destroy() {
     // The last communicator takes this process out of the job.
     Endpoint& endpoint = *core_.endpoint;
     if (endpoint.remove(core_.group.id(), Deadline())) endpoint.leave(Deadline::after_ms(1000));
-    at_exit::remove(*this);
+    living_communicators::remove(*this);
 }
 
 void Communicator::leave_at_exit(Deadline deadline) {
@@ -133,7 +135,7 @@ void Communicator::leave_at_exit(Deadline deadline) {
     core_.failure_protocol.send_bye(core_.streams.last_before_end(core_.sequence, deadline));
     Endpoint& endpoint = *core_.endpoint;
     if (endpoint.remove(core_.group.id(), deadline)) endpoint.leave_at_exit(deadline);
-    at_exit::remove(*this);
+    living_communicators::remove(*this);
 }
 
 // Leaving waits for no answer of a rank that is lost, or that did not answer in time.

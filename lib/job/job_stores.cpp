@@ -5,9 +5,8 @@
 #include <map>
 #include <mutex>
 #include <utility>
-#include <vector>
 
-#include "comm/at_exit.h"
+#include "os/at_exit.h"
 #include "os/forks.h"
 
 namespace tutti::job_stores {
@@ -15,10 +14,20 @@ namespace {
 
 // Rank 0 serves the tcp store to later communicators too, so an opened one stays for the process. A
 // forked child has its own: its parent's would be one connection for both.
-std::mutex stores_mutex;
-std::map<std::string, std::shared_ptr<Store>>& kept_stores() {
-    static auto* stores = new std::map<std::string, std::shared_ptr<Store>>;
-    return *stores;
+struct JobStores {
+    std::mutex mutex;  // guards what follows
+    std::map<std::string, std::shared_ptr<Store>> kept;
+    std::map<std::string, uint64_t> jobs_joined;
+};
+
+constinit PerProcess<JobStores> stores;
+
+/// Ends those that were kept, with their threads.
+void close_kept(Deadline) {
+    std::map<std::string, std::shared_ptr<Store>> closing;  // destroyed without the mutex
+    JobStores& own = stores.here();
+    const std::lock_guard lock(own.mutex);
+    closing.swap(own.kept);
 }
 
 }  // namespace
@@ -37,39 +46,28 @@ Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline) {
         TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
         return std::shared_ptr<Store>(std::move(opened));
     }
-    const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}", config.store, config.job,
-                                         config.secret, config.rank, HomeProcess().depth());
+    const std::string name =
+        fmt::format("{}\n{}\n{}\n{}", config.store, config.job, config.secret, config.rank);
+    JobStores& own = stores.here();
     {
-        const std::lock_guard lock(stores_mutex);
-        if (const auto found = kept_stores().find(name); found != kept_stores().end())
-            return found->second;
+        const std::lock_guard lock(own.mutex);
+        if (const auto found = own.kept.find(name); found != own.kept.end()) return found->second;
     }
     TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
-    at_exit::arm("store");
-    const std::lock_guard lock(stores_mutex);
-    return kept_stores()[name] = std::shared_ptr<Store>(std::move(opened));
-}
-
-void close_kept() {
-    const std::string here = fmt::format("\n{}", HomeProcess().depth());
-    std::vector<std::shared_ptr<Store>> own;  // destroyed without the mutex
-    const std::lock_guard lock(stores_mutex);
-    std::erase_if(kept_stores(), [&](auto& kept) {
-        if (!kept.first.ends_with(here)) return false;
-        own.push_back(std::move(kept.second));
-        return true;
-    });
+    at_exit::arm("store", at_exit::ExitStep::close_stores, close_kept);
+    const std::lock_guard lock(own.mutex);
+    return own.kept[name] = std::shared_ptr<Store>(std::move(opened));
 }
 
 std::string next_generation(const Config& config, const Store* own_store) {
     if (config.size == 1) return {};  // it meets nobody, and others may not make it
-    static auto* counts = new std::map<std::string, uint64_t>;
     const uint32_t depth = HomeProcess().depth();
     const std::string name =
-        fmt::format("{}\n{}\n{}\n{}\n{}", depth, config.attempt,
+        fmt::format("{}\n{}\n{}\n{}", config.attempt,
                     own_store ? own_store->describe() : config.store, config.job, config.rank);
-    const std::lock_guard lock(stores_mutex);
-    const uint64_t number = (*counts)[name]++;
+    JobStores& own = stores.here();
+    const std::lock_guard lock(own.mutex);
+    const uint64_t number = own.jobs_joined[name]++;
     // A launcher that restarts its ranks keeps the store: the processes of each attempt count anew.
     const std::string attempt = config.attempt == 0 ? "" : fmt::format("a{}", config.attempt);
     const std::string forked = depth == 0 ? "" : fmt::format("f{}", depth);

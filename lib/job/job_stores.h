@@ -11,10 +11,9 @@
 
 namespace tutti::job_stores {
 
-/// The store of the settings. One that rank 0 serves is kept, as it serves later jobs, too.
+/// The store of the settings. One that rank 0 serves is kept, as it serves later jobs, too,
+/// until the process ends.
 Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline);
-/// Ends those that were kept, with their threads.
-void close_kept();
 
 /// A name that tells apart the jobs that a process joins one after the other in the same store. It
 /// is taken before anything can fail: an attempt counts on every rank, however far it comes, so

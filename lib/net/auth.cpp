@@ -21,7 +21,7 @@ constexpr std::string_view compare_secrets =
     "compare TUTTI_SECRET and TUTTI_JOB, which must be the same on every rank";
 
 // OpenSSL's exit handler would free what threads still use: it is not registered, unless the
-// program has used OpenSSL before (then comm/at_exit.h stops the service thread in time).
+// program has used OpenSSL before (then os/at_exit.h stops the service thread in time).
 void begin_openssl() {
     static const int begun = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     static_cast<void>(begun);

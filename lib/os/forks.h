@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 namespace tutti {
 
@@ -23,6 +24,29 @@ public:
 private:
     static inline std::atomic<uint32_t> forks{0};
     const uint32_t forks_ = forks.load(std::memory_order_relaxed);
+};
+
+/// A static object that each process has one of. A forked child makes its own: another thread may
+/// have held a mutex of its parent's at the fork. None is ever destroyed.
+template <typename T>
+class PerProcess {
+public:
+    T& here() {
+        OfProcess* known = current_.load();
+        if (known && known->home.here()) return known->value;
+        auto own = std::make_unique<OfProcess>(known);
+        if (!current_.compare_exchange_strong(known, own.get())) return known->value;
+        return own.release()->value;
+    }
+
+private:
+    struct OfProcess {
+        explicit OfProcess(OfProcess* before) : parents(before) {}
+        const HomeProcess home;
+        OfProcess* const parents;  // pointed to, so that it does not count as leaked
+        T value;
+    };
+    std::atomic<OfProcess*> current_{nullptr};
 };
 
 }  // namespace tutti

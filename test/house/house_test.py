@@ -90,10 +90,6 @@ BUILDS_ON = {
     "examples": {"api"},
     "bench": {"api"},
 }
-# Where the sources are behind that table. A line may only go.
-AGAINST_THE_TABLE = {
-    "lib/job/job_stores.cpp": {"comm/at_exit.h"},
-}
 MOST_FILES = 28
 ANYTHING = ("tools", "test", "bench/kernels")
 
@@ -229,15 +225,9 @@ unittest.TestCase.maxDiff = None
 
 class Includes(unittest.TestCase):
     def test_each_folder_includes_only_what_it_builds_on(self):
-        errors, behind = [], {}
-        for path in sources():
-            for included in includes_of(path):
-                if included in AGAINST_THE_TABLE.get(name_of(path), ()) and include_error(name_of(path), included):
-                    behind.setdefault(name_of(path), set()).add(included)
-                elif error := include_error(name_of(path), included):
-                    errors.append(error)
+        errors = [error for path in sources() for included in includes_of(path)
+                  if (error := include_error(name_of(path), included))]
         self.assertEqual(errors, [])
-        self.assertEqual(behind, AGAINST_THE_TABLE, "remove what is no longer true from AGAINST_THE_TABLE")
 
     def test_every_room_of_the_library_and_the_trainer_has_a_row_and_no_two_build_on_each_other(self):
         rooms = {path.parent.relative_to(SOURCE / "lib").as_posix() for path in (SOURCE / "lib").rglob("*.h")}
