@@ -1,6 +1,6 @@
 #include "comm/failures.h"
 
-#include <unistd.h>
+#include "wait/pace.h"
 
 namespace tutti {
 namespace {
@@ -12,11 +12,11 @@ constexpr int64_t news_grace_ms = 1000;
 // cause.
 template <typename Known>
 void wait_for_news(Core& core, const Error& error, Known known) {
-    const Deadline news = Deadline::after_ms(news_grace_ms);
+    Pace pace(Deadline::after_ms(news_grace_ms), {.sleep_us = 1000});
     const bool own = error.code == Code::timeout || error.code == Code::no_memory;
-    while (!own && !known() && !news.passed()) {
+    while (!own && !known()) {
         core.endpoint->pump();
-        ::usleep(1000);
+        if (!pace.pause()) return;
     }
 }
 

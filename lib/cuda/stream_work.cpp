@@ -1,8 +1,7 @@
 #include "cuda/stream_work.h"
 
-#include <unistd.h>
-
 #include "base/clock.h"
+#include "wait/pace.h"
 
 namespace tutti::device {
 namespace {
@@ -42,10 +41,10 @@ Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, u
 }
 
 bool wait_a_while(const DeviceEvent& event) {
-    for (const Deadline limit = Deadline::after_ms(patience_ms); !limit.passed();) {
+    Pace pace(Deadline::after_ms(patience_ms), {.sleep_us = poll_us});
+    do {
         if (const auto passed = event.passed(); !passed || *passed) return true;
-        ::usleep(poll_us);
-    }
+    } while (pace.pause());
     return false;
 }
 

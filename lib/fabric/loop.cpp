@@ -1,13 +1,11 @@
 #include "fabric/loop.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <utility>
 
 #include "base/log.h"
 #include "base/shared_wait_deadline.h"
+#include "wait/pace.h"
 
 namespace tutti::fabric {
 namespace {
@@ -94,7 +92,8 @@ void PortLoop::flush() {
 
 bool PortLoop::wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure) {
     const auto deadline = SharedWaitDeadline::deadline(parts_.options.patience_ms);
-    for (int looks = 0; peer.state != Peer::State::gone && pending(); ++looks) {
+    Pace pace(Deadline(), {.yields = quick_looks, .sleep_us = look_again_us});
+    while (peer.state != Peer::State::gone && pending()) {
         turn();
         if (deadline.passed()) {
             mark_lost(peer, fmt::format("{} within {} ms", failure, parts_.options.patience_ms),
@@ -102,10 +101,7 @@ bool PortLoop::wait_for(Peer& peer, const std::function<bool()>& pending, const 
             continue;
         }
         exit();
-        if (looks < quick_looks)
-            sched_yield();
-        else
-            ::usleep(look_again_us);
+        pace.pause();
         if (!enter()) return false;
     }
     return true;

@@ -1,7 +1,6 @@
 // The transport of a fabric: its ports' engines, the thread that is always there for them, and what
 // ranks tell each other about reaching them.
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include "fabric/engine.h"
 #include "fabric/fabric.h"
 #include "fabric/flat_group.h"
+#include "wait/pace.h"
 #include "wait/reactor.h"
 
 namespace tutti::fabric {
@@ -177,11 +177,13 @@ void FabricTransport::close(Deadline deadline) {
         if (engine->wake_fd() >= 0) context_.data_reactor->remove(engine->wake_fd());
         engine->begin_close(deadline);
     }
-    for (;;) {
-        bool done = true;
-        for (const auto& engine : engines_) done &= engine->close_step();
-        if (done || deadline.passed()) break;
-        ::usleep(50);
+    const auto closed = [this] {
+        bool all = true;
+        for (const auto& engine : engines_) all &= engine->close_step();
+        return all;
+    };
+    Pace pace(deadline, {.sleep_us = 50});
+    while (!closed() && pace.pause()) {
     }
     for (const auto& engine : engines_) engine->end_close(Deadline::after_ms(last_words_ms));
 }

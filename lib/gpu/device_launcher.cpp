@@ -1,8 +1,7 @@
 #include "gpu/device_launcher.h"
 
-#include <unistd.h>
-
 #include "gpu/device_group_batch.h"
+#include "wait/pace.h"
 
 namespace tutti {
 namespace {
@@ -31,10 +30,11 @@ bool DeviceLauncher::is_cancelled(const Request& request) {
 }
 
 Result<> DeviceLauncher::may_launch(Request& request) {
+    Pace pace(Deadline(), {.sleep_us = strict_poll_us});
     while (side_.core.strict && request.plan &&
            !side_.core.failure_protocol.strict().agreed(request.tag.sequence)) {
         if (is_cancelled(request)) return fail(Code::aborted, "it was not launched");
-        ::usleep(strict_poll_us);
+        pace.pause();
     }
     return {};
 }

@@ -1,11 +1,11 @@
 #include "gpu/device_side.h"
 
-#include <unistd.h>
+#include "wait/pace.h"
 
 namespace tutti {
 namespace {
 
-constexpr int64_t idle_poll_us = 50;
+constexpr useconds_t idle_poll_us = 50;
 
 }  // namespace
 
@@ -22,14 +22,12 @@ Result<device::MemoryKind> DeviceSide::memory_of(const void* buffer) const {
 }
 
 Result<> DeviceSide::wait_for_idle() {
-    const Deadline deadline = Deadline::after_ms(core.config().timeout_ms);
+    Pace pace(Deadline::after_ms(core.config().timeout_ms), {.sleep_us = idle_poll_us});
     while ((devices.group && !devices.group->idle()) ||
            (core.manual() && core.streams.busy_outside())) {
         if (auto over = core.failure_protocol.fatal_error()) return tl::unexpected(over->error);
-        if (deadline.passed())
-            return fail(Code::timeout, "rank {}: the device is still busy", rank());
         progress.advance();
-        ::usleep(idle_poll_us);
+        if (!pace.pause()) return fail(Code::timeout, "rank {}: the device is still busy", rank());
     }
     return {};
 }

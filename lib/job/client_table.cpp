@@ -1,15 +1,18 @@
 #include "job/client_table.h"
 
-#include <unistd.h>
-
 #include <utility>
+
+#include "wait/pace.h"
 
 namespace tutti {
 
+// The thread polls, as GCC 12's thread sanitizer does not know how a timed mutex is locked.
 ClientTable::Lock ClientTable::hold(Deadline deadline) {
     Lock lock(mutex_, std::defer_lock);
     if (deadline.never()) lock.lock();
-    while (!lock.owns_lock() && !lock.try_lock() && !deadline.passed()) ::usleep(100);
+    Pace pace(deadline, {.sleep_us = 100});
+    while (!lock.owns_lock() && !lock.try_lock() && pace.pause()) {
+    }
     return lock;
 }
 

@@ -1,10 +1,9 @@
 #include "job/departure.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "control/tree_message.h"
+#include "wait/pace.h"
 
 namespace tutti {
 namespace {
@@ -34,7 +33,11 @@ void Departure::finish_detours(Deadline deadline) {
     const auto patience =
         Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(last_detours_ms)));
     detours_.end_by(patience);
-    for (; !patience.passed() && detours_.next() != nobody; ::usleep(100)) service_.pump();
+    Pace pace(patience, {.sleep_us = 100});
+    while (detours_.next() != nobody) {
+        service_.pump();
+        if (!pace.pause()) return;
+    }
 }
 
 // A message that others send through this rank until they hear of it is passed on: each answers.
@@ -44,18 +47,20 @@ void Departure::announce_leaving(Deadline deadline, bool failed) {
     control_.flood_last(TreeMessage{.topic = TreeMessage::Topic::leaving}.encode());
     const int64_t most_ms =
         std::max<int64_t>(1, deadline.left_ms(failed ? failed_farewell_ms : farewell_ms));
-    for (const auto patience = Deadline::after_ms(most_ms);
-         !control_.finished() && !patience.passed(); ::usleep(20)) {
+    Pace pace(Deadline::after_ms(most_ms), {.sleep_us = 20});
+    while (!control_.finished()) {
         service_.pump();
         // A neighbour keeps its link until this rank's transports have answered its goodbye.
         transports_.progress();
+        if (!pace.pause()) return;
     }
 }
 
 void Departure::flush(Deadline deadline) {
-    while (!control_.flushed() && !deadline.passed()) {
+    Pace pace(deadline, {.sleep_us = 100});
+    while (!control_.flushed()) {
         service_.pump();
-        ::usleep(100);
+        if (!pace.pause()) return;
     }
 }
 

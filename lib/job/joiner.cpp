@@ -1,7 +1,6 @@
 #include "job/joiner.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "net/socket.h"
 #include "os/signals.h"
 #include "select/distance.h"
+#include "wait/pace.h"
 
 namespace tutti {
 namespace {
@@ -218,6 +218,7 @@ Result<> Joiner::connect_parent() {
     ParentSearch search(config_.rank, config_.size);
     Notices notices;
     net::Redial redial;
+    Pace between_calls(deadline_, {.sleep_us = call_again_us});
     for (;;) {
         switch (search.step()) {
             case ParentSearch::SearchStep::look_up: {
@@ -238,7 +239,7 @@ Result<> Joiner::connect_parent() {
                               config_.rank, search.parent(), *waited_ms,
                               parts_.directory.store().describe());
                 parts_.service.pump();
-                if (search.was_refused()) ::usleep(call_again_us);
+                if (search.was_refused()) between_calls.pause();
                 break;
             }
             case ParentSearch::SearchStep::name_missing:

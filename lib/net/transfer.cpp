@@ -1,6 +1,5 @@
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include "base/errno_class.h"
 #include "net/serving.h"
 #include "net/socket.h"
+#include "wait/pace.h"
 
 namespace tutti::net {
 namespace {
@@ -152,6 +152,7 @@ Result<> send_fds(int socket, std::span<const int> fds, ByteView body, Deadline 
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(fds.size_bytes());
     std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+    Pace others_take(deadline, {.sleep_us = 1000});
     while (true) {
         // The descriptors travel with the first byte; the rest may need further turns.
         const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL);
@@ -160,9 +161,8 @@ Result<> send_fds(int socket, std::span<const int> fds, ByteView body, Deadline 
                             deadline);
         if (would_block(errno)) {
             TUTTI_TRY(wait_ready(socket, POLLOUT, deadline, {"sent", 0, frame.size()}));
-        } else if (errno == ETOOMANYREFS && !deadline.passed()) {
-            // As many are on their way as this user may have open, until others have taken theirs.
-            ::usleep(1000);
+        } else if (errno == ETOOMANYREFS && others_take.pause()) {
+            continue;  // as many as this user may have open are on their way: others take theirs
         } else if (errno != EINTR) {
             return transfer_failed(errno, "send file descriptors");
         }

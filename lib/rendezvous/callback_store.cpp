@@ -14,6 +14,7 @@
 #include "net/auth.h"
 #include "net/serving.h"
 #include "rendezvous/store_kinds.h"
+#include "wait/pace.h"
 
 namespace tutti {
 namespace {
@@ -137,6 +138,7 @@ Result<> CallbackStore::set(const std::string& key, std::string_view value, Dead
 
 Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline) {
     const int64_t start_ns = now_ns();
+    Pace pace(deadline, {.sleep_us = 1000});
     while (true) {
         {
             const std::lock_guard lock(*turn_);
@@ -144,10 +146,8 @@ Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline
             TUTTI_ASSIGN(Found found, ask(key, deadline.left_ms(most_ms)));
             if (found.present) return std::move(found.value);
         }
-        if (deadline.passed() || net::wait_cancelled())
-            return key_missing(key, describe(), start_ns);
         // Also for removed keys, and hosts whose get does not wait: neither may spin.
-        ::poll(nullptr, 0, 1);
+        if (net::wait_cancelled() || !pace.pause()) return key_missing(key, describe(), start_ns);
     }
 }
 

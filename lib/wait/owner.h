@@ -2,12 +2,11 @@
 // lock. The holder never sleeps for a peer, so a thread may spin for the flag.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 
 #include "base/clock.h"
 #include "wait/backoff.h"
+#include "wait/pace.h"
 
 namespace tutti {
 
@@ -31,16 +30,14 @@ public:
     }
     /// False: it was not given until the deadline. For a holder that may keep it for long.
     bool take(Deadline deadline) {
-        while (!try_take()) {
-            if (deadline.passed()) return false;
-            ::usleep(look_again_us);
-        }
+        Pace pace(deadline, {.sleep_us = 50});
+        while (!try_take())
+            if (!pace.pause()) return false;
         return true;
     }
     void give() { taken_.store(false, std::memory_order_seq_cst); }
 
 private:
-    static constexpr useconds_t look_again_us = 50;
     std::atomic<bool> taken_{false};
 };
 

@@ -1,12 +1,11 @@
 #include "transports/nccl/membership.h"
 
-#include <unistd.h>
-
 #include <cstring>
 #include <utility>
 
 #include "base/log.h"
 #include "cuda/stream_work.h"
+#include "wait/pace.h"
 
 namespace tutti::nccl {
 namespace {
@@ -158,12 +157,12 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
 
 // The deadline is looked at between queries only: NCCL never blocks us.
 Status Membership::wait(Comm comm, Deadline deadline) const {
+    Pace pace(deadline, {.sleep_us = poll_us});
     for (;;) {
         Status status = in_progress;
         const Status asked = library_.async_error(comm, &status);
         if (asked != success) return asked;
-        if (status != in_progress || *stop_ || deadline.passed()) return status;
-        ::usleep(poll_us);
+        if (status != in_progress || *stop_ || !pace.pause()) return status;
     }
 }
 
@@ -174,21 +173,23 @@ Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ri
         in_group.push_back(this);
         return {};
     }
+    Pace pace(Deadline(), {.sleep_us = poll_us});
     for (bool gives_up = false; status == in_progress && !gives_up;) {
         const Status asked = library_.async_error(comms_[ring], &status);
         if (asked != success) status = asked;
         if (status != in_progress) break;
         lock.unlock();
         gives_up = give_up();
-        ::usleep(poll_us);
+        pace.pause();
         lock.lock();
         if (gone()) return tl::unexpected(stopped_error());
     }
     if (status == remote_error) {
         lock.unlock();
         // A peer is gone, and its name known to others.
-        const Deadline news = Deadline::after_ms(remote_grace_ns / 1'000'000);
-        while (!give_up() && !news.passed()) ::usleep(poll_us);
+        Pace news(Deadline::after_ms(remote_grace_ns / 1'000'000), {.sleep_us = poll_us});
+        while (!give_up() && news.pause()) {
+        }
         lock.lock();
         if (gone()) return tl::unexpected(stopped_error());
     }

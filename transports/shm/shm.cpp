@@ -1,6 +1,4 @@
 // Processes of one host: channels in anonymous shared memory, passed over Unix sockets.
-#include <unistd.h>
-
 #include <atomic>
 
 #include "base/log.h"
@@ -10,6 +8,7 @@
 #include "transports/shm/flat_join.h"
 #include "transports/shm/host_peers.h"
 #include "wait/event_fd.h"
+#include "wait/pace.h"
 #include "wait/reactor.h"
 
 namespace tutti {
@@ -41,11 +40,9 @@ void destroy_on_reactor(std::unique_ptr<net::Acceptor> acceptor, Reactor& reacto
         return;
     }
     const int64_t start_ns = now_ns();
-    const auto limit = Deadline::after_ms(deadline.left_ms(close_timeout_ms) + 1);
-    while (!errand->done.load(std::memory_order_acquire) && !limit.passed()) {
-        ::usleep(100);
+    Pace pace(Deadline::after_ms(deadline.left_ms(close_timeout_ms) + 1), {.sleep_us = 100});
+    while (!errand->done.load(std::memory_order_acquire) && pace.pause())
         if (now_ns() - start_ns > own_poll_after_ns) reactor.poll(0);
-    }
     if (!errand->done.load(std::memory_order_acquire)) reactor.poll(0);  // out of time, or nobody
 }
 

@@ -1,11 +1,11 @@
 #include "job/records/failure_notice.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/told_error.h"
+#include "wait/pace.h"
 
 namespace tutti {
 namespace {
@@ -31,7 +31,8 @@ void FailureNotice::publish(Store& store, const Error& failure) const {
         done = store.set(key_, notice, patience);
     if (!done) log::debug("rank {}: {}", rank_, done.error().message);
     // Ranks that wait look for it meanwhile.
-    if (store.forgets() && (rank_ == 0 || (first && *first))) ::usleep(notice_stays_us);
+    if (store.forgets() && (rank_ == 0 || (first && *first)))
+        Pace(Deadline(), {.sleep_us = notice_stays_us}).pause();
 }
 
 std::optional<Error> FailureNotice::published(Store& store) const {

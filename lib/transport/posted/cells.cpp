@@ -1,11 +1,11 @@
 #include "transport/posted/cells.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "wait/backoff.h"
 
 namespace tutti {
 
@@ -88,12 +88,9 @@ CellPool::~CellPool() {
     if (listed_) IdleCells::instance().remove(*this);
 }
 
-/// No cell is free. True: one may be by now, as an examiner held it, or holds it still.
+/// No cell is free. True: one is by now, as an examiner held it.
 bool CellPool::wait_for_examiner() const {
-    if (examined_.load(std::memory_order_seq_cst)) {
-        sched_yield();
-        return true;
-    }
+    for (int turn = 0; examined_.load(std::memory_order_seq_cst); ++turn) spin_turn(turn);
     return free_.load(std::memory_order_acquire) != 0;
 }
 

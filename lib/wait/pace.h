@@ -1,0 +1,40 @@
+// The pace of a thread that polls, on paths where neither a doorbell nor a condition variable tells
+// it what it waits for.
+#pragma once
+
+#include <sched.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+namespace tutti {
+
+/// Paces a loop that looks, pauses and looks again: `while (!done() && pace.pause()) {}`. A thread
+/// that waits for an operation uses Backoff instead.
+class Pace {
+public:
+    struct Pauses {
+        int yields = 0;           // the thread yields so often at first
+        useconds_t sleep_us = 0;  // then it sleeps so long each time; 0: it only yields
+    };
+    explicit Pace(Deadline deadline) : Pace(deadline, Pauses{}) {}
+    Pace(Deadline deadline, Pauses pauses) : deadline_(deadline), pauses_(pauses) {}
+
+    /// False, at once: the deadline has passed.
+    bool pause() {
+        if (deadline_.passed()) return false;
+        if (pauses_.yields == 0 && pauses_.sleep_us > 0) {
+            ::usleep(pauses_.sleep_us);
+            return true;
+        }
+        if (pauses_.yields > 0) --pauses_.yields;
+        sched_yield();
+        return true;
+    }
+
+private:
+    const Deadline deadline_;
+    Pauses pauses_;
+};
+
+}  // namespace tutti
