@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/shared_wait_deadline.h"
 #include "wait/pace.h"
+#include "wait/shared_wait_deadline.h"
 
 namespace tutti::fabric {
 namespace {

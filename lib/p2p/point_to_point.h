@@ -14,10 +14,10 @@
 #include <map>
 #include <vector>
 
-#include "base/shared_wait_deadline.h"
 #include "p2p/unexpected.h"
 #include "plan/channel_table.h"
 #include "wait/owner.h"
+#include "wait/shared_wait_deadline.h"
 
 namespace tutti {
 

@@ -8,8 +8,8 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/shared_wait_deadline.h"
 #include "run/publish.h"
+#include "wait/shared_wait_deadline.h"
 
 namespace tutti {
 namespace {

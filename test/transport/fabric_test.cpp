@@ -1,9 +1,9 @@
 // The fabric's engine over a library that misbehaves, and over peers that do.
-#include "base/shared_wait_deadline.h"
 #include "transport/all_channels.h"
 #include "transport/fake_port.h"
 #include "transport/lane_driver.h"
 #include "transport/posted/flow_table.h"
+#include "wait/shared_wait_deadline.h"
 
 namespace tutti::test {
 namespace {
