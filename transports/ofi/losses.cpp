@@ -1,8 +1,7 @@
 // The end of a peer, or of the endpoint, and of the operations that wait for it.
-#include <thread>
-
 #include "base/log.h"
 #include "transports/ofi/port.h"
+#include "wait/pace.h"
 
 namespace tutti::ofi {
 namespace {
@@ -58,16 +57,14 @@ void OfiPort::disconnect(Rank rank) {
     if (!peer) return;
     peer->gone = true;
     drop_waiting(*peer);
-    const auto deadline = Deadline::after_ms(let_go_ms);
+    Pace pace(Deadline::after_ms(let_go_ms));
     CqEntry completion;
     while (payloads_.wait_for(*peer)) {
         if (completions_.next(completion))
             handle(completion);
-        else if (deadline.passed())
+        else if (!pace.pause())
             return fail_port(fmt::format("it did not let go of a message of rank {} within {} ms",
                                          peer->rank, let_go_ms));
-        else
-            std::this_thread::yield();
     }
 }
 

@@ -3,9 +3,9 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/log.h"
+#include "wait/pace.h"
 
 namespace tutti::ofi {
 namespace {
@@ -194,6 +194,7 @@ void OfiPort::remove_memory(std::byte* data, std::size_t bytes) {
 
 // Completions of anything else wait for progress(): no events come from here.
 void OfiPort::flush(Deadline deadline) {
+    Pace pace(deadline);
     while (broken_.empty() && (sends_.any_leaving() || !control_.empty() || !granted_.empty())) {
         retry();
         const bool read = completions_.read();
@@ -202,8 +203,7 @@ void OfiPort::flush(Deadline deadline) {
             if (wanted) handle(one);
             return wanted;
         });
-        if (deadline.passed()) return;
-        if (!read) std::this_thread::yield();
+        if (read ? deadline.passed() : !pace.pause()) return;
     }
 }
 
