@@ -10,12 +10,6 @@ using namespace comm_test;
 
 namespace {
 
-Call barrier() {
-    Call call;
-    call.collective = Collective::barrier;
-    return call;
-}
-
 std::string allreduce(Communicator& comm, std::size_t count) {
     std::vector<float> x(count, static_cast<float>(comm.rank() + 1));
     if (auto done = comm.calls().run(sum_of(count), x.data(), x.data()); !done)
@@ -71,8 +65,6 @@ long own_bytes() {
     }
     return 0;
 }
-
-constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
 
 }  // namespace
 

@@ -8,8 +8,6 @@ using namespace comm_test;
 
 namespace {
 
-constexpr int64_t soon_ns = 60'000'000'000;  // long before the deadlines here
-
 Result<> pass(Communicator& comm, bool sends, Rank peer) {
     std::byte data{};
     Transfer transfer;

@@ -10,12 +10,6 @@ namespace {
 
 using namespace comm_test;
 
-Call barrier() {
-    Call call;
-    call.collective = Collective::barrier;
-    return call;
-}
-
 /// Waits for what others do, and keeps this rank's own business going where no thread does.
 template <typename Done>
 bool wait_for(Communicator& comm, Done done) {

@@ -4,13 +4,12 @@
 #include <sys/wait.h>
 
 #include <csignal>
-#include <fstream>
 
+#include "comm/claims.h"
 #include "comm/job.h"
 #include "job/records/claim_watch.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
-#include "os/process.h"
 #include "rendezvous/store_protocol.h"
 
 using namespace comm_test;
@@ -18,18 +17,6 @@ using namespace comm_test;
 namespace {
 
 constexpr int64_t timeout_ms = 120'000;
-constexpr int64_t soon_ns = 60'000'000'000;  // machines are busy: well before the deadline
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
-}
-
-std::string boot_id() {
-    std::string id;
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::getline(file, id);
-    return id;
-}
 
 Config config_of(Rank rank, Rank size, const std::string& store) {
     Config config;
@@ -80,12 +67,7 @@ public:
         ::kill(pid_, SIGKILL);
         ::waitpid(std::exchange(pid_, 0), nullptr, 0);
     }
-    RankOwner claimant() const {
-        RankOwner other = RankOwner::this_process(boot_id());
-        other.pid = pid_;
-        other.start_ticks = process_field(pid_, ProcessField::start_ticks);
-        return other;
-    }
+    RankOwner claimant() const { return claimant_of(pid_); }
 
 private:
     pid_t pid_;

@@ -44,8 +44,6 @@ Job on_two_streams(const char* transport) {
     return job;
 }
 
-constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
-
 }  // namespace
 
 TEST_CASE("issue: a call that one rank was refused changes no other call's stream") {

@@ -17,6 +17,10 @@ namespace comm_test {
 
 using namespace tutti;
 
+inline constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
+inline constexpr int lost_ms = 30'000;              // no wake-up takes that long, a missed one does
+inline constexpr int64_t soon_ns = 60'000'000'000;  // on busy machines, and well before deadlines
+
 /// A directory store of its own for every job.
 class JobFolder {
 public:
@@ -113,10 +117,21 @@ inline void expect_no_problem(const std::vector<std::string>& problems) {
     }
 }
 
-inline Call sum_of(std::size_t count) {
+inline bool contains(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+}
+
+inline Call sum_of(std::size_t count, Op op = Op::sum) {
     Call call;
     call.count = count;
     call.dtype = Dtype::float32;
+    call.op = op;
+    return call;
+}
+
+inline Call barrier() {
+    Call call;
+    call.collective = Collective::barrier;
     return call;
 }
 

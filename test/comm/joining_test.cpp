@@ -5,15 +5,13 @@
 
 #include <atomic>
 #include <csignal>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <stdexcept>
 
+#include "comm/claims.h"
 #include "comm/job.h"
-#include "job/records/rank_owner.h"
 #include "net/socket.h"
-#include "os/process.h"
 
 using namespace comm_test;
 
@@ -40,17 +38,6 @@ Error join_alone(const Config& config, std::shared_ptr<Store> store) {
     REQUIRE(!comm);
     INFO(comm.error().message);
     return comm.error();
-}
-
-std::string boot_id() {
-    std::string id;
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::getline(file, id);
-    return id;
-}
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
 }
 
 // Answers until it is told to fall silent, or whatever is asked of some keys.
@@ -118,14 +105,6 @@ std::string leading_to(int listener, std::string record) {
     const std::string own = std::to_string(net::local_port(listener).value());
     REQUIRE(record.find_first_not_of("0123456789", port) == port + own.size());
     return record.replace(port, own.size(), own);
-}
-
-/// A process of this pid, as its claim would name it.
-RankOwner claimant_of(pid_t pid) {
-    RankOwner other = RankOwner::this_process(boot_id());
-    other.pid = pid;
-    other.start_ticks = process_field(pid, ProcessField::start_ticks);
-    return other;
 }
 
 // Rank 0's joining where a claim has been left.

@@ -12,9 +12,6 @@ using namespace comm_test;
 
 namespace {
 
-constexpr int lost_ms = 30'000;  // a wake-up that has not come by then never will
-constexpr int rounds = 20;
-
 Job by_hand(const char* transport) {
     Job job{2, transport};
     job.change = [](Config& config) {
@@ -90,13 +87,12 @@ std::string all_rounds(Communicator& late, const std::vector<Communicator*>& com
         if (auto problem = meet(*comm); !problem.empty()) return problem;
         fd = comm->progress().fd();
     }
+    constexpr int rounds = 20;
     for (int number = 1; number <= rounds && !signs.broken; ++number)
         if (auto problem = round(fd, late, comms, signs, number, between); !problem.empty())
             return problem;
     return "";
 }
-
-constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
 
 }  // namespace
 

@@ -1,21 +1,12 @@
 // The plans that a stream keeps for calls that repeat.
 #include "plan/plan_cache.h"
 
+#include "comm/job.h"
 #include "reduce/operators.h"
-#include "support/catch.h"
 
-using namespace tutti;
+using namespace comm_test;
 
 namespace {
-
-Call sum_of(std::size_t count, Op op = Op::sum) {
-    Call call;
-    call.collective = Collective::allreduce;
-    call.count = count;
-    call.dtype = Dtype::float32;
-    call.op = op;
-    return call;
-}
 
 /// True if the call had to be bound.
 bool bound(PlanCache& plans, const Call& call) {

@@ -15,8 +15,6 @@ using namespace comm_test;
 
 namespace {
 
-constexpr int lost_ms = 30'000;
-
 /// The thread that completes it is held up just before the request says so.
 void complete_late(Request& request) {
     request.completion.fire(Code::ok);

@@ -36,7 +36,6 @@ private:
 /// is wrong about the failure that it got. Ends long before the deadline.
 void split_badly(const std::string& transport, Faults& faults, Faults::Way way,
                  const std::function<std::string(Communicator&, const Error&)>& judge) {
-    constexpr int64_t soon_ns = 60'000'000'000;
     Job job{4, transport};
     job.change = [](Config& config) {
         config.timeout_ms = 150'000;

@@ -14,11 +14,9 @@ using namespace comm_test;
 
 namespace {
 
-constexpr int rounds = 12;
 constexpr int longest_sleep_ms = 30'000;
 constexpr int64_t stall_ns = 15'000'000'000;  // no wake-up takes that long, a missed one does
 constexpr std::size_t long_count = std::size_t{1} << 18;  // many messages both ways
-constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
 
 Job two_streams(const char* transport) {
     Job job{2, transport};
@@ -35,7 +33,7 @@ void begin_sleep() {
 }
 
 /// What the two ranks tell each other past their communicators.
-struct Signs {
+struct SleepSigns {
     std::atomic<int> asleep{0};  // the last round in which rank 0's threads are
     std::atomic<int64_t> began_ns{0};
     std::atomic<int> stalled{0};
@@ -94,7 +92,7 @@ struct Message {
 
 /// Plays the rounds, after first contacts, which need both sides.
 template <typename Round>
-std::string play(const std::vector<Communicator*>& comms, Signs& signs, Round round) {
+std::string play(const std::vector<Communicator*>& comms, SleepSigns& signs, Round round) {
     Sum first(1);
     std::string problem;
     for (Communicator* comm : comms) {
@@ -105,6 +103,7 @@ std::string play(const std::vector<Communicator*>& comms, Signs& signs, Round ro
             problem = first.run(*comm, stream);
         if (!problem.empty()) return problem;
     }
+    constexpr int rounds = 12;
     for (int number = 1; number <= rounds && problem.empty() && !signs.over(); ++number)
         problem = round(number);
     if (!problem.empty()) signs.broken = true;
@@ -113,8 +112,8 @@ std::string play(const std::vector<Communicator*>& comms, Signs& signs, Round ro
 
 /// Rank 0 sleeps on a message that rank 1 sends once both have been through a long sum, for which
 /// nobody waits there. When that is begun, the thread sleeps already, or not yet.
-std::string long_one_beside(Communicator& slept_on, Communicator& other, Signs& signs, int number,
-                            bool asleep_before) {
+std::string long_one_beside(Communicator& slept_on, Communicator& other, SleepSigns& signs,
+                            int number, bool asleep_before) {
     Message last;
     Sum beside(long_count);
     std::string problem;
@@ -243,7 +242,7 @@ TEST_CASE("waiting: for a plan's last run takes little of the processor") {
 TEST_CASE("waiting: a thread that gives up leaves the others their wake-ups") {
     for (const char* transport : transports_under_test) {
         INFO(transport);
-        Signs signs;
+        SleepSigns signs;
         expect_no_problem(run(two_streams(transport), [&](Communicator& comm, Rank rank) {
             return play({&comm}, signs, [&](int number) {
                 Message slept_on;
@@ -280,7 +279,7 @@ TEST_CASE("waiting: a thread that gives up leaves the others their wake-ups") {
 TEST_CASE("waiting: what is begun while another thread sleeps goes on") {
     for (const char* transport : transports_under_test) {
         INFO(transport);
-        Signs signs;
+        SleepSigns signs;
         expect_no_problem(run(two_streams(transport), [&](Communicator& comm, Rank) {
             return play({&comm}, signs, [&](int number) {
                 return long_one_beside(comm, comm, signs, number, true);
@@ -294,7 +293,7 @@ TEST_CASE("waiting: a sleeping thread takes no wake-up of the service thread alo
     for (const char* transport : transports_under_test)
         for (const bool asleep_before : {false, true}) {
             INFO(transport << (asleep_before ? ", begun later" : ", begun before"));
-            Signs signs;
+            SleepSigns signs;
             expect_no_problem(
                 run(two_streams(transport), [&](Communicator& comm, Rank) -> std::string {
                     auto part = comm.split(0, comm.rank());
