@@ -11,8 +11,6 @@ using namespace gpu_test;
 
 namespace {
 
-constexpr int most_rounds = tutti::test::sanitized ? 1 : 30;
-
 void compare_whole(Ranked& r, std::string_view algorithm, std::size_t count) {
     for (const Collective c : {Collective::allreduce, Collective::broadcast}) {
         Call call = call_of(c, count, Dtype::float32, Op::sum,
@@ -37,7 +35,7 @@ void compare_all(Ranked& r, std::string_view algorithm) {
 
 const Call sum5000 = call_of(Collective::allreduce, 5000);
 
-void still_works(Ranked& r) {
+void hosts_still_work(Ranked& r) {
     const OnDevice data(r.rank, std::vector<float>(5000, 1));
     Call call = sum5000;
     r.works(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())), "afterwards");
@@ -77,7 +75,7 @@ TEST_CASE("hosts: other operators and types, and what goes through the host all 
         wanted.algorithm = "nccl";
         r.fails(r.comm->calls().start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
                 "done by 'hierarchical' or 'staged'");
-        still_works(r);
+        hosts_still_work(r);
     });
 }
 
@@ -100,7 +98,7 @@ TEST_CASE("hosts: uneven ones go the hierarchical way with whole messages") {
                 all(r.rank, std::vector<float>(1000 * static_cast<std::size_t>(r.size)));
             r.fails(r.comm->calls().start(blocks, -1, -1, data.get(), all.get()), Code::unsupported,
                     "different numbers of ranks");
-            still_works(r);
+            hosts_still_work(r);
         });
 }
 
@@ -126,13 +124,13 @@ TEST_CASE("hosts: uneven ones in place behind a kernel, several under way, other
 
 TEST_CASE("hosts: uneven ones find different calls, and all goes on") {
     run(job_on({0, 0, 1}), [](Ranked& r) {
-        still_works(r);
+        hosts_still_work(r);
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
         Call call = sum5000;
         if (r.rank == 2) call.count = 4000;
         r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
                 Code::mismatch, "called different things");
-        still_works(r);
+        hosts_still_work(r);
     });
 }
 
@@ -148,7 +146,7 @@ TEST_CASE("hosts: single ranks go through the host, one host by its library") {
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
         r.fails(r.comm->calls().start(call, -1, -1, data.get(), data.get()), Code::unsupported,
                 "not by 'hierarchical'");
-        still_works(r);
+        hosts_still_work(r);
     });
 }
 
@@ -195,24 +193,24 @@ TEST_CASE("hosts: copies run side by side, and the wire has a share only") {
 TEST_CASE("hosts: different calls are found wherever they are, and all goes on") {
     for (const Rank odd : {1, 2})
         run(job_on({0, 0, 1, 1}), [odd](Ranked& r) {
-            still_works(r);
+            hosts_still_work(r);
             const OnDevice data(r.rank, std::vector<float>(5000, 1));
             Call call = sum5000;
             if (r.rank == odd) call.op = Op::max;
             r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
                     Code::mismatch, "called different things");
-            still_works(r);
+            hosts_still_work(r);
             if (r.rank == odd) call.count = 4000;
             r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
                     Code::mismatch, "called different things");
-            still_works(r);
+            hosts_still_work(r);
         });
 }
 
 TEST_CASE("hosts: a rank that does not come is named, and the buffers are let go") {
     std::atomic<int> heard{0};
     run(job_on({0, 0, 1, 1}), [&](Ranked& r) {
-        still_works(r);
+        hosts_still_work(r);
         if (r.rank == 3) {
             for (int i = 0; i < 20'000 && heard < 3; ++i)
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -233,7 +231,7 @@ TEST_CASE("hosts: an abort, NCCL's errors and a broken device end it everywhere"
          {-1, static_cast<int>(fake_fail_launch), static_cast<int>(fake_break_down)}) {
         std::atomic<int> ready{0};
         run(job_on({0, 0, 1, 1}), [&](Ranked& r) {
-            still_works(r);
+            hosts_still_work(r);
             ++ready;
             for (int i = 0; i < 20'000 && ready < 4; ++i)
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -260,13 +258,13 @@ TEST_CASE("hosts: strict checking launches nothing before all called the same") 
         c.check = Check::strict;
     };
     run(job, [](Ranked& r) {
-        still_works(r);
+        hosts_still_work(r);
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
         Call call = sum5000;
         if (r.rank == 1) call.op = Op::max;
         r.fails(r.comm->calls().run(call, data.get(), data.get()), Code::mismatch, "max");
         r.holds(data.floats() == std::vector<float>(5000, 1), "the output is untouched");
-        still_works(r);
+        hosts_still_work(r);
     });
 }
 
@@ -363,7 +361,7 @@ TEST_CASE("hosts: what one thread calls fails on all its ranks, whatever part of
 
 TEST_CASE("auto: one library for all where all can join it") {
     run(job_on({0, 0, 1, 1}, DeviceMode::automatic), [](Ranked& r) {
-        still_works(r);
+        hosts_still_work(r);
         Call call = sum5000;
         call.algorithm = "nccl";
         const OnDevice data(r.rank, std::vector<float>(5000, 1));

@@ -8,8 +8,6 @@ using namespace gpu_test;
 
 namespace {
 
-const Call sum100 = call_of(Collective::allreduce, 100);
-
 /// The communicator works, on both kinds of memory.
 void still_works(Ranked& r, void* stream = nullptr) {
     const OnDevice in(r.rank, std::vector<float>(100, 1)), out(r.rank, std::vector<float>(100));

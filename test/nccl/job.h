@@ -103,6 +103,7 @@ struct Job {
 };
 
 inline constexpr std::size_t tile_bytes = 16 * 1024;
+inline constexpr int most_rounds = tutti::test::sanitized ? 1 : 30;
 
 /// Rank r is on host hosts[r].
 inline Job job_on(const std::vector<int>& hosts, DeviceMode way = DeviceMode::hierarchical) {
@@ -199,6 +200,8 @@ inline Call call_of(Collective collective, std::size_t count, Dtype dtype = Dtyp
     call.root = root;
     return call;
 }
+
+inline const Call sum100 = call_of(Collective::allreduce, 100);
 
 /// A stream of the rank's own device.
 inline device::DeviceStream stream_of(const Ranked& r) {

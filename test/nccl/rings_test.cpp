@@ -10,8 +10,6 @@ using namespace gpu_test;
 
 namespace {
 
-const Call sum100 = call_of(Collective::allreduce, 100);
-
 Job with(Rank ranks, std::function<void(Config&)> change) {
     return {.ranks = ranks, .change = std::move(change)};
 }

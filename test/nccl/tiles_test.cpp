@@ -10,8 +10,6 @@ using namespace gpu_test;
 
 namespace {
 
-constexpr std::size_t tile_bytes = 16 * 1024;
-constexpr int most_rounds = tutti::test::sanitized ? 1 : 30;
 const Job tiled_job{.ranks = 2, .change = [](Config& c) {
                         c.device = DeviceMode::staged;
                         c.device_tile_bytes = tile_bytes;
