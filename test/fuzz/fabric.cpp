@@ -4,6 +4,7 @@
 
 #include "fabric/engine.h"
 #include "fuzz/catalog.h"
+#include "fuzz/channels.h"
 
 namespace tutti::fuzz {
 namespace {
@@ -11,12 +12,7 @@ namespace {
 using namespace fabric;
 
 constexpr uint64_t nonce = 0x0102'0304'0506'0708;
-constexpr uint32_t retired_comm = 9;
-constexpr Rank ranks = 4;
-
-Tag tag_of(uint64_t sequence) {
-    return {.sequence = sequence, .count = 5, .call = 1, .root = 0, .plan = 0};
-}
+constexpr Rank fabric_ranks = 4;
 
 struct Message {
     Bytes header, payload;
@@ -80,12 +76,12 @@ struct InputFactory final : PortFactory {
 
 struct Sink final : ChannelEvents {
     std::vector<std::unique_ptr<Receiver>> receivers;
-    std::array<int, ranks> losses{};
+    std::array<int, fabric_ranks> losses{};
     void opened(const ChannelId&, std::unique_ptr<Receiver> receiver) override {
         receivers.push_back(std::move(receiver));
     }
     void lost(Rank peer, const std::string& cause) override {
-        require(peer > 0 && peer < ranks && !cause.empty(), "somebody else is blamed");
+        require(peer > 0 && peer < fabric_ranks && !cause.empty(), "somebody else is blamed");
         require(++losses[static_cast<std::size_t>(peer)] == 1, "one peer is lost twice");
     }
 };
@@ -126,7 +122,7 @@ void run_fabric(ByteView input) {
     Sink sink;
     const auto engine =
         std::make_shared<FabricEngine>(FabricEngine::Options{.rank = 0,
-                                                             .size = ranks,
+                                                             .size = fabric_ranks,
                                                              .nonce = nonce,
                                                              .max_message_bytes = 4096,
                                                              .retired = &retired,

@@ -20,7 +20,7 @@ public:
     explicit Visitor(StoreTable& table) : table_(table) {
         client_.on_reply([this](const Bytes& frame) {
             ByteReader in(frame);
-            ByteReader reply(as_bytes(in.get_text(max_frame_bytes + 5)));
+            ByteReader reply(as_bytes(in.get_text(store_protocol::max_frame_bytes + 5)));
             require(in.at_end(), "a reply is not framed");
             ++replies_;
         });

@@ -5,23 +5,17 @@
 
 #include "base/fd.h"
 #include "fuzz/catalog.h"
+#include "fuzz/channels.h"
 #include "transports/tcp/connection.h"
 #include "wait/reactor.h"
 
 namespace tutti::fuzz {
 namespace {
 
-using namespace tcp;
-
-constexpr uint32_t retired_comm = 9;
 // Of an input: what a socket takes at once.
-constexpr std::size_t most_bytes = 64 * 1024;
+constexpr std::size_t most_input_bytes = 64 * 1024;
 
-Tag tag_of(uint64_t sequence) {
-    return {.sequence = sequence, .count = 5, .call = 1, .root = 0, .plan = 0};
-}
-
-struct Sink final : ChannelEvents {
+struct ConnectionSink final : ChannelEvents {
     std::vector<std::unique_ptr<Receiver>> receivers;
     int losses = 0;
     void opened(const ChannelId&, std::unique_ptr<Receiver> receiver) override {
@@ -34,7 +28,7 @@ struct Sink final : ChannelEvents {
 };
 
 // A lane's thread: takes what it expects, and leaves some of it lying.
-void read_some(Sink& sink, uint64_t turn) {
+void read_some(ConnectionSink& sink, uint64_t turn) {
     for (std::size_t i = 0; i < sink.receivers.size(); ++i) {
         Receiver& receiver = *sink.receivers[i];
         if ((turn + i) % 3 == 0) continue;
@@ -42,11 +36,12 @@ void read_some(Sink& sink, uint64_t turn) {
     }
 }
 
-Bytes frame(Kind kind, uint32_t comm, uint16_t lane, std::string_view payload = {},
+Bytes frame(tcp::Kind kind, uint32_t comm, uint16_t lane, std::string_view payload = {},
             uint16_t credits = 0) {
-    Header header{.magic = Header::magic_of(kind), .comm = comm, .lane = lane, .credits = credits};
+    tcp::Header header{
+        .magic = tcp::Header::magic_of(kind), .comm = comm, .lane = lane, .credits = credits};
     header.bytes = static_cast<uint32_t>(payload.size());
-    if (kind == Kind::data) header.tag = tag_of(1);
+    if (kind == tcp::Kind::data) header.tag = tag_of(1);
     return joined({ByteWriter().put(header).take(), to_bytes(payload)});
 }
 
@@ -54,7 +49,7 @@ Bytes frame(Kind kind, uint32_t comm, uint16_t lane, std::string_view payload = 
 
 // The first byte says in what pieces the rest comes.
 void run_tcp(ByteView input) {
-    Input in(input.first(std::min(input.size(), most_bytes)));
+    Input in(input.first(std::min(input.size(), most_input_bytes)));
     const std::size_t piece = 1 + std::size_t{in.get<uint8_t>()} * 16;
     int pair[2];
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0,
@@ -63,10 +58,10 @@ void run_tcp(ByteView input) {
     Reactor reactor;
     Retired retired;
     retired.insert(retired_comm);
-    Sink sink;
-    const auto connection = std::make_shared<Connection>(
+    ConnectionSink sink;
+    const auto connection = std::make_shared<tcp::Connection>(
         UniqueFd(pair[0]),
-        Connection::Options{
+        tcp::Connection::Options{
             .rank = 0, .peer = 1, .data_reactor = &reactor, .retired = &retired, .events = &sink});
     require(connection->watch().has_value(), "the reactor refuses it");
     const auto sender = connection->open({.peer = 1, .comm = 7, .lane = 0});
@@ -96,13 +91,14 @@ void run_tcp(ByteView input) {
 std::vector<Bytes> seeds_tcp() {
     const Bytes piece(1, std::byte{255});
     return {
-        joined({piece, frame(Kind::open, 7, 0), frame(Kind::data, 7, 0, "hello", 1),
-                frame(Kind::data, 7, 0, "again"), frame(Kind::bye, 0, 0)}),
-        joined({piece, frame(Kind::open, 7, 1), frame(Kind::credit, 7, 0, {}, 1),
-                frame(Kind::data, 7, 1, ""), frame(Kind::data, 7, 1, std::string(300, 'x'))}),
-        joined({piece, frame(Kind::open, retired_comm, 0),
-                frame(Kind::data, retired_comm, 0, "late"), frame(Kind::open, 8, 3),
-                frame(Kind::open, 8, 3)}),
+        joined({piece, frame(tcp::Kind::open, 7, 0), frame(tcp::Kind::data, 7, 0, "hello", 1),
+                frame(tcp::Kind::data, 7, 0, "again"), frame(tcp::Kind::bye, 0, 0)}),
+        joined({piece, frame(tcp::Kind::open, 7, 1), frame(tcp::Kind::credit, 7, 0, {}, 1),
+                frame(tcp::Kind::data, 7, 1, ""),
+                frame(tcp::Kind::data, 7, 1, std::string(300, 'x'))}),
+        joined({piece, frame(tcp::Kind::open, retired_comm, 0),
+                frame(tcp::Kind::data, retired_comm, 0, "late"), frame(tcp::Kind::open, 8, 3),
+                frame(tcp::Kind::open, 8, 3)}),
     };
 }
 
