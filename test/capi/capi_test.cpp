@@ -3,25 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "support/catch.h"
-#include "tutti/tutti.h"
+#include "capi/one_rank.h"
 
-namespace {
-
-struct Comm {
-    tutti_comm* comm = nullptr;
-    Comm() { REQUIRE(tutti_comm_create(nullptr, &comm) == TUTTI_OK); }
-    ~Comm() { tutti_comm_destroy(comm); }
-    operator tutti_comm*() const { return comm; }
-};
-
-void expect_invalid(tutti_status status, const std::string& words) {
-    REQUIRE(status == TUTTI_ERR_INVALID);
-    INFO(tutti_last_error());
-    REQUIRE(std::string(tutti_last_error()).find(words) != std::string::npos);
-}
-
-}  // namespace
+using namespace capi_test;
 
 TEST_CASE("capi: a process without a launcher is a job of one") {
     const Comm comm;

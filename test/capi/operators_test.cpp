@@ -4,23 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "support/catch.h"
-#include "tutti/tutti.h"
+#include "capi/one_rank.h"
+
+using namespace capi_test;
 
 namespace {
-
-struct Comm {
-    tutti_comm* comm = nullptr;
-    Comm() { REQUIRE(tutti_comm_create(nullptr, &comm) == TUTTI_OK); }
-    ~Comm() { tutti_comm_destroy(comm); }
-    operator tutti_comm*() const { return comm; }
-};
-
-void expect_invalid(tutti_status status, const std::string& words) {
-    INFO(tutti_last_error());
-    REQUIRE(status == TUTTI_ERR_INVALID);
-    REQUIRE(std::string(tutti_last_error()).find(words) != std::string::npos);
-}
 
 // Not called with one rank; its address is what the operators are made of.
 void keep_first(const void*, const void*, void*, size_t, tutti_dtype, void*) {}

@@ -3,23 +3,22 @@
 #include <bit>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "collectives/catalog.h"
+#include "collectives/promises.h"
 #include "proof/draw.h"
 #include "proof/verify.h"
 #include "support/catch.h"
 #include "support/sanitized.h"
 
 using namespace tutti;
+using test::most_credits;
+using test::roots_of;
 
 namespace {
-
-// What the docstrings promise; the transports have at least four.
-constexpr uint32_t most_credits = 2;
 
 void expect_verified(const Algorithm& a, Rank ranks, uint32_t lanes, Rank root, bool in_place) {
     VerifyRequest request;
@@ -34,11 +33,6 @@ void expect_verified(const Algorithm& a, Rank ranks, uint32_t lanes, Rank root, 
     REQUIRE(verdict.ok);
     REQUIRE(verdict.credits <= most_credits);
     if (traits_of(a.collective).reduces) REQUIRE((verdict.ordered || a.reorders));
-}
-
-std::set<Rank> roots_of(const Algorithm& a, Rank ranks) {
-    if (!traits_of(a.collective).rooted) return {0};
-    return {0, ranks / 2, ranks - 1};
 }
 
 // Lanes differ in nothing but their chunks' numbers: all counts of them where that is cheap.

@@ -1,10 +1,10 @@
 // Algorithms that know which ranks share a host, proved for many distributions; and that each byte
 // crosses the wire as often as they promise.
 #include <algorithm>
-#include <set>
 
 #include "collectives/catalog.h"
 #include "collectives/hierarchy.h"
+#include "collectives/promises.h"
 #include "collectives/rings.h"
 #include "proof/verify.h"
 #include "support/catch.h"
@@ -12,10 +12,10 @@
 #include "support/sanitized.h"
 
 using namespace tutti;
+using test::most_credits;
+using test::roots_of;
 
 namespace {
-
-constexpr uint32_t most_credits = 2;
 
 bool knows_hosts(const Algorithm& a) {
     return a.name.starts_with("hierarchical") || a.name == "multi_ring";
@@ -37,11 +37,6 @@ Verdict expect_verified(const Algorithm& a, const test::Layout& layout, Rank roo
     REQUIRE(v.credits <= most_credits);
     if (traits_of(a.collective).reduces) REQUIRE((v.ordered || a.reorders));
     return v;
-}
-
-std::set<Rank> roots_of(const Algorithm& a, Rank ranks) {
-    if (!traits_of(a.collective).rooted) return {0};
-    return {0, ranks / 2, ranks - 1};
 }
 
 /// What a tile sends from one host to another, in chunks, by the sending host.

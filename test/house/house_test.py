@@ -29,7 +29,7 @@ PORTS = {
 # Ports over the limit. A number may only fall.
 LARGE_PORTS = {"ofi": 1494}
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 615
+HEADLESS_COMMENTS = 614
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")

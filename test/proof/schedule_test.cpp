@@ -1,11 +1,13 @@
 // The verifier on small schedules made by hand: what it accepts and what it has to say.
 #include "proof/conflicts.h"
+#include "proof/mentions.h"
 #include "proof/symbolic_channels.h"
 #include "proof/values.h"
 #include "proof/verify.h"
 #include "support/catch.h"
 
 using namespace tutti;
+using test::mentions;
 
 namespace {
 
@@ -16,10 +18,6 @@ VerifyRequest request_of(Rank ranks, Collective collective = Collective::allredu
     request.collective = collective;
     request.ranks = ranks;
     return request;
-}
-
-bool mentions(const Verdict& verdict, const std::string& text) {
-    return verdict.problem.find(text) != std::string::npos;
 }
 
 /// The smallest allreduce of two: exchange, add in rank order.

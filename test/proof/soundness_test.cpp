@@ -5,11 +5,13 @@
 
 #include "collectives/catalog.h"
 #include "proof/draw.h"
+#include "proof/mentions.h"
 #include "proof/verify.h"
 #include "support/catch.h"
 #include "support/sanitized.h"
 
 using namespace tutti;
+using test::mentions;
 
 namespace {
 
@@ -21,10 +23,6 @@ Verdict verdict_of(Rank ranks, const Make& make, Collective collective = Collect
     request.collective = collective;
     request.ranks = ranks;
     return verify(request, make, lanes);
-}
-
-bool mentions(const Verdict& verdict, const std::string& text) {
-    return verdict.problem.find(text) != std::string::npos;
 }
 
 /// The algorithm with one step of one rank changed.

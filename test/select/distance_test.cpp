@@ -6,13 +6,12 @@
 #include <limits>
 
 #include "select/selection.h"
+#include "select/units.h"
 #include "support/catch.h"
 
 using namespace tutti;
 
 namespace {
-
-constexpr std::size_t kib = 1024, mib = kib * kib;
 
 // Hosts of one rank each, as the survey has them.
 SelectionInput apart(Rank ranks, double round_trip_us, std::size_t far_message_bytes = 8 * mib) {

@@ -2,13 +2,12 @@
 #include "select/selection.h"
 
 #include "collectives/catalog.h"
+#include "select/units.h"
 #include "support/catch.h"
 
 using namespace tutti;
 
 namespace {
-
-constexpr std::size_t kib = 1024, mib = kib * kib;
 
 SelectionInput input_of(Rank ranks, const char* wire = "tcp", double crowding = 1) {
     SelectionInput t;

@@ -24,6 +24,7 @@ struct JoinedTransport {
     const char* name;
     std::unique_ptr<Transport> (*make)(const TransportContext& context);
 };
+inline constexpr JoinedTransport shm_kind{"shm", make_shm_transport};
 
 /// Collects what peers open; any thread.
 class CollectingSink final : public ChannelSink {

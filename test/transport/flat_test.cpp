@@ -19,8 +19,6 @@
 namespace tutti::test {
 namespace {
 
-constexpr JoinedTransport shm_kind{"shm", make_shm_transport};
-
 IntrinsicShape broadcast_shape(std::size_t bytes, Rank root, uint32_t stream = 0) {
     return {.collective = Collective::broadcast, .count = bytes, .root = root, .stream = stream};
 }

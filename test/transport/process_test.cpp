@@ -14,8 +14,6 @@
 namespace tutti::test {
 namespace {
 
-constexpr JoinedTransport shm_kind{"shm", make_shm_transport};
-
 /// One of two processes, with the address of the other's endpoint.
 struct Side {
     explicit Side(Rank rank, int socket) : endpoint(shm_kind, rank, 2), other(endpoint.address) {

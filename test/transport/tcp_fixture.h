@@ -12,6 +12,7 @@
 namespace tutti::test {
 
 inline constexpr JoinedTransport tcp_kind{"tcp", make_tcp_transport};
+inline constexpr std::size_t large = tcp::max_message_bytes;
 
 inline Deadline soon() {
     return Deadline::after_ms(patience_ms);

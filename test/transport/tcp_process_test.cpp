@@ -11,8 +11,6 @@
 namespace tutti::test {
 namespace {
 
-constexpr std::size_t large = tcp::max_message_bytes;
-
 /// A child that connects as rank 1, sends one message of each size on lane 0, says so and waits to
 /// be killed.
 pid_t start_child(const PeerAddress& parent, int say_fd) {

@@ -7,8 +7,6 @@
 namespace tutti::test {
 namespace {
 
-constexpr std::size_t large = tcp::max_message_bytes;
-
 Buffer late_data(uint64_t number, std::size_t bytes) {
     return data_frame(3, make_tag(number), pattern(bytes, number));
 }

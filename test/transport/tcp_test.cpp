@@ -10,8 +10,6 @@
 namespace tutti::test {
 namespace {
 
-constexpr std::size_t large = tcp::max_message_bytes;
-
 /// While it lives there is no memory for blocks of that many bytes, only for some small ones.
 class NoMemory {
 public:

@@ -1,0 +1,18 @@
+// The proofs without hosts and those with hosts take the same roots and the same bound.
+#pragma once
+
+#include <set>
+
+#include "collectives/catalog.h"
+
+namespace tutti::test {
+
+// The docstrings promise this bound; the transports have at least four.
+inline constexpr uint32_t most_credits = 2;
+
+inline std::set<Rank> roots_of(const Algorithm& a, Rank ranks) {
+    if (!traits_of(a.collective).rooted) return {0};
+    return {0, ranks / 2, ranks - 1};
+}
+
+}  // namespace tutti::test
