@@ -20,9 +20,9 @@ Bytes loss_of(Rank peer) {
 }
 
 /// Every rank's view of the job, and the messages under way between them.
-class Job {
+class QueuedJob {
 public:
-    explicit Job(Rank size) : size_(size), detours_(static_cast<std::size_t>(size)) {
+    explicit QueuedJob(Rank size) : size_(size), detours_(static_cast<std::size_t>(size)) {
         for (Rank rank = 0; rank < size; ++rank) losses_.emplace_back(rank, size);
     }
 
@@ -137,7 +137,7 @@ TEST_CASE("losses: every rank that is there hears of them, whichever end with it
         CAPTURE(seed);
         std::mt19937 random(seed);
         const Rank size = static_cast<Rank>(2 + random() % 39);
-        Job job(size);
+        QueuedJob job(size);
         std::vector<Rank> ranks;
         for (Rank rank = 0; rank < size; ++rank) ranks.push_back(rank);
         std::shuffle(ranks.begin(), ranks.end(), random);

@@ -18,7 +18,7 @@ namespace {
 using Element = int32_t;
 constexpr Element untouched = -77;
 
-struct Case {
+struct FamilyCase {
     const Algorithm* algorithm;
     Rank ranks = 1;
     Rank root = 0;
@@ -30,7 +30,7 @@ struct Case {
     std::size_t message_bytes = 512;
 };
 
-std::string describe(const Case& c) {
+std::string describe(const FamilyCase& c) {
     return fmt::format("{} {} n={} root={} lanes={} count={} mapped={} in_place={} uneven={}",
                        collective_name(c.algorithm->collective), c.algorithm->name, c.ranks, c.root,
                        c.lanes, c.count, c.mapped, c.in_place, c.uneven);
@@ -39,7 +39,7 @@ std::string describe(const Case& c) {
 /// The plain collective: what each rank has, and what it must have afterwards.
 class Plain {
 public:
-    explicit Plain(const Case& c) : c_(c), cut_(traits_of(c.algorithm->collective).cut) {}
+    explicit Plain(const FamilyCase& c) : c_(c), cut_(traits_of(c.algorithm->collective).cut) {}
 
     /// Elements of the block that goes from one rank to another; a whole message has no ranks.
     std::size_t length(Rank source, Rank destination) const {
@@ -137,7 +137,7 @@ private:
                        std::size_t elements) {
         for (std::size_t i = 0; i < elements; ++i) data.push_back(value(source, destination, i));
     }
-    const Case& c_;
+    const FamilyCase& c_;
     const Cut cut_;
 };
 
@@ -159,7 +159,7 @@ std::size_t own_offset(const Plain& plain, const std::vector<std::pair<Rank, Ran
     return at;
 }
 
-void lay_out(Buffers& b, const Plain& plain, const Case& c, Rank me) {
+void lay_out(Buffers& b, const Plain& plain, const FamilyCase& c, Rank me) {
     const std::vector<Element> input =
         plain.has_input(me) ? plain.input(me) : std::vector<Element>();
     const std::size_t outputs = plain.has_output(me) ? plain.expected(me).size() : 0;
@@ -182,7 +182,8 @@ void lay_out(Buffers& b, const Plain& plain, const Case& c, Rank me) {
     std::copy(input.begin(), input.end(), b.in);
 }
 
-std::unique_ptr<Operation> bind_rank(const Case& c, const Plain& plain, Fabric& fabric, Rank rank) {
+std::unique_ptr<Operation> bind_rank(const FamilyCase& c, const Plain& plain, Fabric& fabric,
+                                     Rank rank) {
     FabricRank channels(fabric, rank);
     const Collective collective = plain.collective();
     BindRequest request;
@@ -210,7 +211,7 @@ std::unique_ptr<Operation> bind_rank(const Case& c, const Plain& plain, Fabric& 
     return std::move(*bound);
 }
 
-void run(const Case& c) {
+void run(const FamilyCase& c) {
     INFO(describe(c));
     const Plain plain(c);
     Fabric fabric(c.mapped);
@@ -243,7 +244,7 @@ std::vector<Rank> roots_of(const Algorithm& a, Rank ranks) {
     return ranks < 3 ? std::vector<Rank>{0, ranks - 1} : std::vector<Rank>{0, 1, ranks - 1};
 }
 
-void for_each_case(const std::function<void(const Case&)>& run_one, bool uneven) {
+void for_each_case(const std::function<void(const FamilyCase&)>& run_one, bool uneven) {
     for (const Algorithm& a : algorithms()) {
         if (a.collective == Collective::barrier) continue;
         if (uneven && (a.even_only || traits_of(a.collective).cut == Cut::whole)) continue;
@@ -269,7 +270,7 @@ TEST_CASE("family: every algorithm gives what the plain collective gives, on bot
 
 TEST_CASE("family: every algorithm is right in place") {
     for_each_case(
-        [](Case c) {
+        [](FamilyCase c) {
             c.in_place = true;
             run(c);
         },
@@ -283,9 +284,9 @@ TEST_CASE("family: blocks of different lengths, some of none") {
 TEST_CASE("family: two ranks that disagree about a block's length are told") {
     for (const Algorithm& a : algorithms()) {
         if (a.collective != Collective::alltoall || a.even_only) continue;
-        Case c{&a, 2, 0, 1, 6, true, false, true};
+        FamilyCase c{&a, 2, 0, 1, 6, true, false, true};
         const Plain plain(c);
-        Case other = c;
+        FamilyCase other = c;
         other.count = 8;
         const Plain different(other);
         Fabric fabric(true);

@@ -10,7 +10,7 @@ namespace {
 using ranks::require;
 
 constexpr int devices = 2;
-constexpr int64_t width = 3;
+constexpr int64_t per_replica = 3;
 
 struct Case {
     const char* name;
@@ -39,8 +39,9 @@ tutti::TrainerSpec through(const Case& c, tutti_comm* comm) {
     spec.comm = comm;
     spec.forward = [=](tutti::Model& m, double) {
         const bool scatters = c.kind == TUTTI_COLLECTIVE_REDUCE_SCATTER;
-        const int64_t in = scatters ? width * m.replicas() : width;
-        const int64_t out = c.kind == TUTTI_COLLECTIVE_ALLGATHER ? width * m.replicas() : width;
+        const int64_t in = scatters ? per_replica * m.replicas() : per_replica;
+        const int64_t out =
+            c.kind == TUTTI_COLLECTIVE_ALLGATHER ? per_replica * m.replicas() : per_replica;
         const tutti_buffer p = m.parameter<double>("p", {in}, TUTTI_DISTRIBUTED);
         const tutti_buffer y = m.activation<double>("y", {out});
         const tutti_buffer loss = m.activation<double>("loss", {1});
@@ -186,36 +187,36 @@ TEST_CASE("collectives: one step uses them in forward, backward and optimiser to
             const tutti_buffer all = m.state<double>("squares", {1});
             m.operation("square", {g}, {own}, [=](const tutti::Step& s) {
                 double sum = 0;
-                for (int64_t i = 0; i < width; ++i)
+                for (int64_t i = 0; i < per_replica; ++i)
                     sum += s.data<double>(g)[i] * s.data<double>(g)[i];
                 *s.data<double>(own) = sum;
             });
             m.collective("norm", TUTTI_COLLECTIVE_ALLREDUCE, own, all);
             m.operation("update", {p, g, all}, {p}, [=](const tutti::Step& s) {
-                for (int64_t i = 0; i < width; ++i)
+                for (int64_t i = 0; i < per_replica; ++i)
                     s.data<double>(p)[i] -=
                         0.1 * s.data<double>(g)[i] / std::sqrt(*s.data<double>(all));
             });
         };
         tutti::Trainer trainer(std::move(spec));
         const int replicas = 2 * devices;
-        std::vector<std::vector<double>> p(replicas, std::vector<double>(width));
+        std::vector<std::vector<double>> p(replicas, std::vector<double>(per_replica));
         for (int r = 0; r < replicas; ++r)
-            for (int64_t i = 0; i < width; ++i) p[r][i] = net::noise(40 * r + i);
+            for (int64_t i = 0; i < per_replica; ++i) p[r][i] = net::noise(40 * r + i);
         for (int d = 0; d < devices; ++d) trainer.write(d, "p", p[rank * devices + d]);
         trainer.init_sync();
         for (int step = 0; step < 5; ++step) {
             trainer.step();
-            std::vector<double> g(width);  // the same for every replica
+            std::vector<double> g(per_replica);  // the same for every replica
             double norm = 0;
-            for (int64_t i = 0; i < width; ++i) {
+            for (int64_t i = 0; i < per_replica; ++i) {
                 double y = 0;
                 for (int r = 0; r < replicas; ++r) y += p[r][i];
                 for (int r = 0; r < replicas; ++r) g[i] += 2 * net::noise(100 * r + i) * y;
                 norm += replicas * g[i] * g[i];
             }
             for (auto& values : p)
-                for (int64_t i = 0; i < width; ++i) values[i] -= 0.1 * g[i] / std::sqrt(norm);
+                for (int64_t i = 0; i < per_replica; ++i) values[i] -= 0.1 * g[i] / std::sqrt(norm);
             for (int d = 0; d < devices; ++d)
                 require(net::largest_difference(trainer.read<double>(d, "p"),
                                                 p[rank * devices + d]) < 1e-12,

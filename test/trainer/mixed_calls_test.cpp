@@ -8,8 +8,6 @@ namespace {
 
 using ranks::require;
 
-constexpr int64_t width = 4;
-
 // Where it averages every second step only, the first step's one collective is the broadcast of
 // the statistics: the same as a synchronisation's of the parameter, but for its name.
 tutti::TrainerSpec spec(tutti_comm* comm, int local_steps) {
@@ -17,6 +15,7 @@ tutti::TrainerSpec spec(tutti_comm* comm, int local_steps) {
     spec.comm = comm;
     spec.options.local_steps = local_steps;
     spec.forward = [](tutti::Model& m, double) {
+        constexpr int64_t width = 4;
         const tutti_buffer p = m.parameter<float>("p", {width});
         const tutti_buffer mean = m.computed<float>("mean", {width});
         const tutti_buffer loss = m.activation<float>("loss", {1});

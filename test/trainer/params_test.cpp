@@ -12,7 +12,7 @@ namespace {
 
 using ranks::require;
 
-constexpr int64_t table_rows = 10, plain_rows = 7, width = 2;
+constexpr int64_t table_rows = 10, plain_rows = 7, columns = 2;
 
 struct Variant {
     bool statistics = true;  // a computed parameter
@@ -22,13 +22,13 @@ struct Variant {
 
 void add_forward(tutti::Model& m, const Variant& v) {
     const int64_t each = (table_rows + m.replicas() - 1) / m.replicas();
-    m.shard<float>("table", {each, width}, table_rows);  // padded on the last replicas
+    m.shard<float>("table", {each, columns}, table_rows);  // padded on the last replicas
     const int64_t begin = plain_rows * m.replica() / m.replicas();
     m.shard<double>("plain", {plain_rows * (m.replica() + 1) / m.replicas() - begin});
     m.enter("layer");
-    m.parameter<float>("w", {v.outputs, width});
+    m.parameter<float>("w", {v.outputs, columns});
     m.leave();
-    if (v.statistics) m.computed<float>("running_mean", {width});
+    if (v.statistics) m.computed<float>("running_mean", {columns});
 }
 
 tutti_buffer add_loss(tutti::Model& m, int64_t count) {
@@ -45,15 +45,15 @@ tutti::TrainerSpec spec(int devices, tutti_comm* comm, const Variant& v = {}) {
     tutti::TrainerSpec spec{.devices = devices, .comm = comm};
     spec.forward = [v](tutti::Model& m, double) {
         add_forward(m, v);
-        return tutti::Losses{add_loss(m, v.outputs * width)};
+        return tutti::Losses{add_loss(m, v.outputs * columns)};
     };
     spec.update = [v](tutti::Model& m, double lr_scale) {
         const tutti_buffer rate = m.learning_rate(0.25);
         if (v.asks_for_iteration) m.iteration();
         const tutti_buffer w = m.find("layer/w"), g = m.gradient(w);
-        const tutti_buffer momentum = m.state<float>("layer.w.momentum", {v.outputs, width});
+        const tutti_buffer momentum = m.state<float>("layer.w.momentum", {v.outputs, columns});
         m.operation("sgd", {w, g, rate, momentum}, {w, momentum}, [=](const tutti::Step& s) {
-            for (int64_t i = 0; i < v.outputs * width; ++i) {
+            for (int64_t i = 0; i < v.outputs * columns; ++i) {
                 float& way = s.data<float>(momentum)[i];
                 way = 0.5f * way + s.data<float>(g)[i];
                 s.data<float>(w)[i] -= static_cast<float>(*s.data<double>(rate) * lr_scale) * way;
@@ -73,8 +73,9 @@ void fill(tutti::Trainer& t, int devices, int rank) {
         const tutti_buffer_info info = t.find(d, "table");
         std::vector<float> rows = t.read<float>(d, "table");
         for (int64_t r = 0; r < info.own_rows; ++r)
-            for (int64_t c = 0; c < width; ++c)
-                rows[static_cast<std::size_t>(r * width + c)] = table_value(info.first_row + r, c);
+            for (int64_t c = 0; c < columns; ++c)
+                rows[static_cast<std::size_t>(r * columns + c)] =
+                    table_value(info.first_row + r, c);
         t.write(d, "table", rows);
         std::vector<double> plain = t.read<double>(d, "plain");
         for (std::size_t i = 0; i < plain.size(); ++i)
@@ -105,8 +106,8 @@ void require_shards(const tutti::Trainer& t, int devices) {
         require(info.total_rows == table_rows, "rows of the table");
         const std::vector<float> rows = t.read<float>(d, "table");
         for (int64_t r = 0; r < info.own_rows; ++r)
-            for (int64_t c = 0; c < width; ++c)
-                require(rows[static_cast<std::size_t>(r * width + c)] ==
+            for (int64_t c = 0; c < columns; ++c)
+                require(rows[static_cast<std::size_t>(r * columns + c)] ==
                             table_value(info.first_row + r, c),
                         "row " + std::to_string(info.first_row + r) + " of the table");
         const std::vector<double> plain = t.read<double>(d, "plain");
@@ -338,7 +339,7 @@ TEST_CASE("trainer params: a scope's state without the scope's name") {
 TEST_CASE("trainer params: rows that a shard has not are an error that names it") {
     auto bad = spec(2, nullptr);
     bad.forward = [](tutti::Model& m, double) {
-        m.shard<float>("table", {4, width}, table_rows);
+        m.shard<float>("table", {4, columns}, table_rows);
         return tutti::Losses{};
     };
     expect::error([&] { const tutti::Trainer t(bad); }, "'device_0/table' has 4 rows");

@@ -12,7 +12,7 @@ using namespace tutti;
 
 namespace {
 
-constexpr int long_ms = 8'000;
+constexpr int longest_ms = 8'000;
 constexpr int64_t stall_ms = 5'000;
 
 enum class Point { before, announced, looked, asleep };
@@ -89,17 +89,17 @@ TEST_CASE("sleep: a thread of the program wakes whenever a peer moves its work")
     for (const bool manual : {false, true})
         for (const Point point : points) {
             INFO("point " << static_cast<int>(point) << (manual ? ", manual" : ""));
-            Wakeups wakeups(manual, long_ms);
+            Wakeups wakeups(manual, longest_ms);
             REQUIRE(wakeups.open());
             Channel channel(wakeups, point);
-            expect_woken(channel, [&] { wakeups.sleep(channel, long_ms); });
+            expect_woken(channel, [&] { wakeups.sleep(channel, longest_ms); });
         }
 }
 
 TEST_CASE("sleep: a service thread that dozes wakes whenever a peer moves its work") {
     for (const Point point : points) {
         INFO("point " << static_cast<int>(point));
-        Wakeups wakeups(false, long_ms);
+        Wakeups wakeups(false, longest_ms);
         REQUIRE(wakeups.open());
         Channel channel(wakeups, point);
         expect_woken(channel, [&] { wakeups.doze(channel); });
@@ -137,12 +137,12 @@ void expect_short(Work& work, Sleep sleep) {
 }  // namespace
 
 TEST_CASE("sleep: a thread sleeps neither beside one that is at its work, nor when that is over") {
-    Wakeups wakeups(false, long_ms);
+    Wakeups wakeups(false, longest_ms);
     REQUIRE(wakeups.open());
     for (const bool over : {false, true}) {
         Idle work{Point::before, [] {}};
         (over ? work.waits : work.all) = false;
-        expect_short(work, [&](auto& idle) { wakeups.sleep(idle, long_ms); });
+        expect_short(work, [&](auto& idle) { wakeups.sleep(idle, longest_ms); });
         work.recalled = false;
         expect_short(work, [&](auto& idle) { wakeups.doze(idle); });
     }
@@ -151,19 +151,19 @@ TEST_CASE("sleep: a thread sleeps neither beside one that is at its work, nor wh
 // The doorbell has rung for this thread, and another that polls has answered it in its place.
 TEST_CASE("sleep: another thread that drains the doorbell ends the sleep") {
     for (const Point point : {Point::announced, Point::looked}) {
-        Wakeups wakeups(false, long_ms);
+        Wakeups wakeups(false, longest_ms);
         REQUIRE(wakeups.open());
         Idle work{point, [&] {
                       wakeups.ring();
                       on_another_thread([&] { wakeups.data_reactor().poll(0); });
                   }};
-        expect_short(work, [&](auto& idle) { wakeups.sleep(idle, long_ms); });
+        expect_short(work, [&](auto& idle) { wakeups.sleep(idle, longest_ms); });
     }
 }
 
 TEST_CASE("sleep: a ring of its own doorbell ends the service thread's") {
     for (const Point point : {Point::before, Point::announced, Point::looked}) {
-        Wakeups wakeups(false, long_ms);
+        Wakeups wakeups(false, longest_ms);
         REQUIRE(wakeups.open());
         if (point == Point::before) wakeups.wake_service();
         Idle work{point, [&] { wakeups.wake_service(); }};
@@ -173,12 +173,12 @@ TEST_CASE("sleep: a ring of its own doorbell ends the service thread's") {
 
 // The ring was perhaps the service thread's wake-up.
 TEST_CASE("sleep: a thread that drains the doorbell while the service thread dozes wakes it") {
-    Wakeups wakeups(false, long_ms);
+    Wakeups wakeups(false, longest_ms);
     REQUIRE(wakeups.open());
     Idle program{Point::before, [] {}};
     Idle service{Point::looked, [&] {
                      wakeups.ring();
-                     on_another_thread([&] { wakeups.sleep(program, long_ms); });
+                     on_another_thread([&] { wakeups.sleep(program, longest_ms); });
                  }};
     expect_short(service, [&](auto& idle) { wakeups.doze(idle); });
     CHECK(wakeups.service_woken());
@@ -187,13 +187,13 @@ TEST_CASE("sleep: a thread that drains the doorbell while the service thread doz
 // The thread looks at one place, and at a second, where it moves what the first waits for: no
 // doorbell rings for a thread that is awake.
 TEST_CASE("sleep: a thread that moves its own work does not sleep on that") {
-    Wakeups wakeups(false, long_ms);
+    Wakeups wakeups(false, longest_ms);
     REQUIRE(wakeups.open());
     Sleeper sleeper;
     const SleeperWaker waker(wakeups.doorbell_fd());
     sleeper.set_sleeping(true);
     Idle work{Point::looked, [&] { waker.wake(sleeper); }};
-    expect_short(work, [&](auto& idle) { wakeups.sleep(idle, long_ms); });
+    expect_short(work, [&](auto& idle) { wakeups.sleep(idle, longest_ms); });
     CHECK(wakeups.data_reactor().poll(0) == 0);
     // A program that sleeps on the descriptor later has moved it before or after the announcement.
     CHECK(announce_and_check(work));

@@ -12,7 +12,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-Floats floats_of(const tutti::Value& value) {
+Floats elements_of(const tutti::Value& value) {
     const std::span<float> elements = value.elements<float>();
     return {elements.begin(), elements.end()};
 }
@@ -34,8 +34,8 @@ TEST_CASE("faces: a nested batch is split over devices, and what is no array goe
     const std::vector<tutti::Value> parts = tutti::split_and_load(batch, 2);
     REQUIRE(parts.size() == 2);
     REQUIRE(parts[0]["data"].shape() == std::vector<int64_t>{3, 2});
-    REQUIRE(floats_of(parts[1]["data"]) == Floats{6, 7, 8, 9});
-    REQUIRE(floats_of(parts[1]["more"][0]) == Floats{3, 4});
+    REQUIRE(elements_of(parts[1]["data"]) == Floats{6, 7, 8, 9});
+    REQUIRE(elements_of(parts[1]["more"][0]) == Floats{3, 4});
     REQUIRE(parts[1]["more"][1].as_plain() == &tag);
     REQUIRE(!parts[0]["absent"]);
     REQUIRE(tutti::split_and_load(tutti::Value::array(up_to(1), {1}), 4).size() == 1);
@@ -51,11 +51,11 @@ TEST_CASE("faces: replicas are lambdas with flags, inputs and outputs; an error 
                        [&](tutti::Replica& r) {
                            if (r.training() || !r.recording() || r.count() != 3)
                                return tutti::Value();
-                           return tutti::Value::array(floats_of(r.input()), {2});
+                           return tutti::Value::array(elements_of(r.input()), {2});
                        },
                        {.training = false, .sync = sync});
         REQUIRE(outputs.size() == 3);
-        REQUIRE(floats_of(outputs[2]) == Floats{4, 5});
+        REQUIRE(elements_of(outputs[2]) == Floats{4, 5});
     }
     try {
         pool.apply(3, [](tutti::Replica& r) -> tutti::Value {
@@ -114,7 +114,7 @@ TEST_CASE("faces: a model on all devices with a synchronised layer, its outputs 
     tutti::SyncBatchNorm* layer = nullptr;
     tutti::DataParallel model(
         {.devices = 2, .sync = true, .model = [&](tutti::Replica& r) {
-             const Floats x = floats_of(r.input());
+             const Floats x = elements_of(r.input());
              Floats y(x.size());
              layer->forward(r, x.data(), {x.size(), 1}, nullptr, nullptr, y.data());
              return tutti::Value::array(y, {static_cast<int64_t>(y.size())});
@@ -128,18 +128,18 @@ TEST_CASE("faces: a model on all devices with a synchronised layer, its outputs 
     const tutti::Value outputs = model.forward(tutti::Value::array(Floats{1, 2, 3, 6}, {4}));
     REQUIRE(outputs.size() == 2);
     REQUIRE(mean[0] == 3);
-    REQUIRE(floats_of(outputs[1])[0] == 0);
+    REQUIRE(elements_of(outputs[1])[0] == 0);
     const tutti::Value losses = model.loss(
         [](tutti::Replica& r) {
             const tutti::Value pair = r.input();
             Floats sum{0};
-            for (float y : floats_of(pair[0])) sum[0] += y;
-            for (float t : floats_of(pair[1])) sum[0] += t;
+            for (float y : elements_of(pair[0])) sum[0] += y;
+            for (float t : elements_of(pair[1])) sum[0] += t;
             return tutti::Value::array(sum, {1});
         },
         outputs, tutti::Value::array(Floats{10, 10, 20, 20}, {4}));
     REQUIRE(losses.size() == 2);
-    REQUIRE(std::fabs(floats_of(losses[0])[0] + floats_of(losses[1])[0] - 60) < 1e-4);
+    REQUIRE(std::fabs(elements_of(losses[0])[0] + elements_of(losses[1])[0] - 60) < 1e-4);
     expect::error(
         [&] {
             tutti::SyncBatchNorm bad(
