@@ -1,4 +1,4 @@
-// In a file of its own: a compiler that sees both the replacement and its use warns about free().
+// In a library of its own: a compiler that sees both the replacement and its use warns about free().
 #include "support/allocations.h"
 
 #include <cstdlib>
