@@ -48,14 +48,14 @@ void FlatBoards::adopt(Flow& flow) {
     if (boards_.empty() || flow.flat) return;
     const SlotBoard* const board = find_board(flow.id.comm);
     if (!board || !std::count(board->peers.begin(), board->peers.end(), &flow.peer)) return;
-    FlatStream* const stream = board->stream(flow.id.lane / lanes_per_stream);
+    SlotStream* const stream = board->stream(flow.id.lane / lanes_per_stream);
     if (!stream) return;
     stream->flows.push_back(&flow);
     flow.flat = stream;
     stream->unread = true;  // for all we know
 }
 
-void FlatBoards::send(SlotBoard& board, FlatStream& stream) {
+void FlatBoards::send(SlotBoard& board, SlotStream& stream) {
     Contribution& out = stream.outgoing;
     const uint64_t unsent = stream.unsent.load(std::memory_order_acquire);
     uint64_t left = unsent;
@@ -97,17 +97,17 @@ void FlatBoards::handle_contribution(const Header& header, const Arrival& arriva
     if (peer.bye_received) peers_.retire_if_done(peer);
     // The group's last words, to one that has left.
     if (!board) return;
-    FlatStream* const place = board->stream(header.lane);
+    SlotStream* const place = board->stream(header.lane);
     if (!belongs || !place || header.bytes > flat_max_bytes || (header.bytes > 0 && !arrival.data))
         return port_.report_protocol_error(
             peer, fmt::format("it sent {} bytes to stream {} of a flat group that "
                               "has no such place",
                               header.bytes, header.lane));
-    FlatStream& stream = *place;
-    FlatStream::Slot& slot = stream.slot(member, header.position);
-    const uint64_t turn = FlatStream::turn_of(header.tag, header.position);
+    SlotStream& stream = *place;
+    SlotStream::Slot& slot = stream.slot(member, header.position);
+    const uint64_t turn = SlotStream::turn_of(header.tag, header.position);
     // A contribution of a failed epoch may come after the next epoch's first.
-    if (FlatStream::is_past(slot.turn.load(std::memory_order_relaxed), turn)) return;
+    if (SlotStream::is_past(slot.turn.load(std::memory_order_relaxed), turn)) return;
     slot.tag = header.tag;
     slot.bytes = header.bytes;
     if (header.bytes > 0) std::memcpy(slot.payload.data(), arrival.data, header.bytes);

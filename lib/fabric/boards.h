@@ -22,13 +22,13 @@ public:
     /// A new flow, which may be one of a stream's.
     void adopt(Flow& flow);
     static void forget(Flow& flow) {
-        if (FlatStream* const stream = flow.flat) std::erase(stream->flows, &flow);
+        if (SlotStream* const stream = flow.flat) std::erase(stream->flows, &flow);
     }
 
     /// A peer's contribution.
     void handle_contribution(const Header& header, const Arrival& arrival);
     /// To every member that has not had it and can.
-    void send(SlotBoard& board, FlatStream& stream);
+    void send(SlotBoard& board, SlotStream& stream);
     /// Any thread's: a stream has something unsent, which the owner does not know yet.
     void publish() { added_.store(true, std::memory_order_seq_cst); }
     bool any_added() const { return added_.load(std::memory_order_seq_cst); }

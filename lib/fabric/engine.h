@@ -34,11 +34,11 @@ public:
     /// Sends what is unsent, and looks whether it comes: a few times, if no other thread is in.
     /// Returns a message of an earlier call that this rank has not read, and so never will: nullptr
     /// is well.
-    const ReceiveQueue::ReceiveSlot* exchange(SlotBoard& board, FlatStream& stream,
+    const ReceiveQueue::ReceiveSlot* exchange(SlotBoard& board, SlotStream& stream,
                                               const Awaited& awaited);
     /// Such a message, if no thread waits.
-    const ReceiveQueue::ReceiveSlot* stray(FlatStream& stream, const Tag& now);
-    void cancel(FlatStream& stream);
+    const ReceiveQueue::ReceiveSlot* stray(SlotStream& stream, const Tag& now);
+    void cancel(SlotStream& stream);
 
 private:
     using Guard = EngineGuard<PortLoop>;

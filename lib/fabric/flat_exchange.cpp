@@ -8,7 +8,7 @@ namespace {
 constexpr int most_looks = 2;
 
 /// A message of a call before that one.
-const ReceiveQueue::ReceiveSlot* find_stray(FlatStream& stream, const Tag& now) {
+const ReceiveQueue::ReceiveSlot* find_stray(SlotStream& stream, const Tag& now) {
     if (!stream.unread.load(std::memory_order_relaxed)) return nullptr;
     bool unread = false;
     for (Flow* flow : stream.flows) {
@@ -53,14 +53,14 @@ void FlatExchange::leave(const SlotBoard& board) {
     if (guard) parts_.boards.remove(board);
 }
 
-const ReceiveQueue::ReceiveSlot* FlatExchange::stray(FlatStream& stream, const Tag& now) {
+const ReceiveQueue::ReceiveSlot* FlatExchange::stray(SlotStream& stream, const Tag& now) {
     const Guard guard(loop_);
     return guard ? find_stray(stream, now) : nullptr;
 }
 
 // As with flows: published first, the flag tried second, and the owner that gives it back looks
 // again.
-const ReceiveQueue::ReceiveSlot* FlatExchange::exchange(SlotBoard& board, FlatStream& stream,
+const ReceiveQueue::ReceiveSlot* FlatExchange::exchange(SlotBoard& board, SlotStream& stream,
                                                         const Awaited& awaited) {
     if (!parts_.entry.try_enter()) {
         if (stream.unsent.load(std::memory_order_relaxed) == 0) return nullptr;
@@ -82,7 +82,7 @@ const ReceiveQueue::ReceiveSlot* FlatExchange::exchange(SlotBoard& board, FlatSt
     return stray;
 }
 
-void FlatExchange::cancel(FlatStream& stream) {
+void FlatExchange::cancel(SlotStream& stream) {
     const Guard guard(loop_);
     stream.unsent.store(0, std::memory_order_relaxed);
 }

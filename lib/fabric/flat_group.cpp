@@ -54,7 +54,7 @@ public:
         in_ = static_cast<const std::byte*>(in);
         out_ = out;
         number_ = ++stream_.started;
-        turn_ = FlatStream::turn_of(tag, number_);
+        turn_ = SlotStream::turn_of(tag, number_);
         next_ = 0;
         published_ = false;
         running_ = true;
@@ -84,7 +84,7 @@ private:
     const std::shared_ptr<Member> member_;
     FabricEngine& engine_;
     SlotBoard& board_;
-    FlatStream& stream_;
+    SlotStream& stream_;
     const std::size_t own_;
     FlatReduction reduction_;
     const std::size_t bytes_;
@@ -124,7 +124,7 @@ Poll FlatOperation::gather() {
     for (; next_ < board_.size(); ++next_) {
         if (next_ == own_) continue;
         if (!stream_.has(next_, number_, turn_)) return Code::in_progress;
-        const FlatStream::Slot& slot = stream_.slot(next_, number_);
+        const SlotStream::Slot& slot = stream_.slot(next_, number_);
         if (slot.tag != tag_) return differs(board_.peers[next_], slot.tag);
         if (slot.bytes != bytes_) {
             engine_.reject(

@@ -10,7 +10,7 @@
 namespace tutti::fabric {
 
 struct Flow;
-struct FlatStream;
+struct SlotStream;
 
 /// A rank as one port knows it. Of the port's owner, but for health.
 struct Peer {
@@ -130,7 +130,7 @@ struct Flow : PostedFlow<Flow> {
         bool lost = false;  // and its peer with it
     };
     std::array<Sent, credits_per_channel> under_way;
-    std::atomic<FlatStream*> flat{nullptr};  // of whose stream it is a channel; the owner writes
+    std::atomic<SlotStream*> flat{nullptr};  // of whose stream it is a channel; the owner writes
 };
 
 }  // namespace tutti::fabric

@@ -27,7 +27,7 @@ bool Incoming::handle_data(Flow& flow, const Header& header, const Arrival& arri
     }
     ++flow.peer.received;
     in.begun.fetch_add(1, std::memory_order_seq_cst);
-    if (FlatStream* const stream = flow.flat.load(std::memory_order_relaxed))
+    if (SlotStream* const stream = flow.flat.load(std::memory_order_relaxed))
         stream->unread.store(true, std::memory_order_relaxed);
     ReceiveSlot& slot = in.at(position);
     slot.tag = header.tag;

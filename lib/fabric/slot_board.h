@@ -29,9 +29,9 @@ struct Contribution {
     std::array<std::byte, flat_max_bytes> payload;
 };
 
-/// One stream of a group, on this rank.
-struct FlatStream {
-    explicit FlatStream(Rank ranks) : slots(static_cast<std::size_t>(ranks) * flat_depth) {}
+/// The slots of one stream of a group, on this rank.
+struct SlotStream {
+    explicit SlotStream(Rank ranks) : slots(static_cast<std::size_t>(ranks) * flat_depth) {}
 
     struct alignas(cache_line_bytes) Slot {
         std::atomic<uint64_t> turn{0};  // epoch << 48 | operation number, from 1; written last
@@ -85,18 +85,18 @@ struct SlotBoard {
           peers(static_cast<std::size_t>(ranks)),
           streams(stream_count) {
         for (std::size_t i = share.engine; i < streams.size(); i += share.engines)
-            streams[i] = std::make_unique<FlatStream>(ranks);
+            streams[i] = std::make_unique<SlotStream>(ranks);
     }
     std::size_t size() const { return peers.size(); }
     /// Null: there is none here.
-    FlatStream* stream(std::size_t index) const {
+    SlotStream* stream(std::size_t index) const {
         return index < streams.size() ? streams[index].get() : nullptr;
     }
 
     const uint32_t comm;
     const Rank rank;
     std::vector<Peer*> peers;  // by member; null: this rank
-    std::vector<std::unique_ptr<FlatStream>> streams;
+    std::vector<std::unique_ptr<SlotStream>> streams;
 };
 
 }  // namespace tutti::fabric

@@ -184,7 +184,6 @@ SHARED_TYPE_NAMES = {
     "FlatGroup": "shm's and the fabrics' implementation of the same interface",
     "FlatOperation": "shm's and the fabrics' implementation of the same interface",
     "FlatProvider": "shm's and the fabrics' implementation of the same interface",
-    "FlatStream": "a stream of a flat group: shm's and the fabrics'",
     "Flow": "a channel as its engine has it: a connection's and a fabric's",
     "Format": "a small float's, for vectors of the host and for kernels of a device",
     "Header": "of messages on the wire: TCP's and the fabrics'",

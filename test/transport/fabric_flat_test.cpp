@@ -135,20 +135,20 @@ TEST_CASE("fabric: what a failed epoch left on its way does not displace the nex
 
 // It was sent to wake this rank, which found what was written and went on.
 TEST_CASE("fabric: a contribution that comes after what was written in its place is dropped") {
-    using fabric::FlatStream;
+    using fabric::SlotStream;
     const auto turn = [](uint64_t number, uint64_t epoch) {
-        return FlatStream::turn_of(make_tag(1, epoch), number);
+        return SlotStream::turn_of(make_tag(1, epoch), number);
     };
-    REQUIRE(FlatStream::is_past(turn(5, 1), turn(5, 1)));
-    REQUIRE(FlatStream::is_past(turn(7, 1), turn(5, 1)));
-    REQUIRE_FALSE(FlatStream::is_past(turn(5, 1), turn(7, 1)));
-    REQUIRE(FlatStream::is_past(turn(1, 2), turn(7, 1)));
-    REQUIRE_FALSE(FlatStream::is_past(turn(7, 1), turn(1, 2)));
-    REQUIRE_FALSE(FlatStream::is_past(0, turn(1, 1)));
+    REQUIRE(SlotStream::is_past(turn(5, 1), turn(5, 1)));
+    REQUIRE(SlotStream::is_past(turn(7, 1), turn(5, 1)));
+    REQUIRE_FALSE(SlotStream::is_past(turn(5, 1), turn(7, 1)));
+    REQUIRE(SlotStream::is_past(turn(1, 2), turn(7, 1)));
+    REQUIRE_FALSE(SlotStream::is_past(turn(7, 1), turn(1, 2)));
+    REQUIRE_FALSE(SlotStream::is_past(0, turn(1, 1)));
     // Only 32 bits of a number are compared: 2^32 calls take minutes.
     constexpr uint64_t last = 0xffff'ffff;
-    REQUIRE(FlatStream::is_past(turn(last + 2, 1), turn(last, 1)));
-    REQUIRE_FALSE(FlatStream::is_past(turn(last, 1), turn(last + 2, 1)));
+    REQUIRE(SlotStream::is_past(turn(last + 2, 1), turn(last, 1)));
+    REQUIRE_FALSE(SlotStream::is_past(turn(last, 1), turn(last + 2, 1)));
 
     Listener one;
     one.hear(one.header(), 40);
