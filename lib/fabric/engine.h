@@ -8,6 +8,7 @@
 #include <span>
 
 #include "fabric/loop.h"
+#include "transport/flat/flat_operation.h"
 
 namespace tutti::fabric {
 
@@ -25,17 +26,11 @@ public:
 
     Result<> join(SlotBoard& board, std::span<const Contact> contacts, std::size_t port);
     void leave(const SlotBoard& board);
-    /// A thread waits for this: a member's contribution.
-    struct Awaited {
-        std::size_t member = 0;
-        uint64_t number = 0, turn = 0;
-        Tag tag;
-    };
-    /// Sends what is unsent, and looks whether it comes: a few times, if no other thread is in.
-    /// Returns a message of an earlier call that this rank has not read, and so never will: nullptr
-    /// is well.
+    /// Sends what is unsent, and looks whether that member's contribution comes: a few times, if no
+    /// other thread is in. Returns a message of an earlier call that this rank has not read, and so
+    /// never will: nullptr is well.
     const ReceiveQueue::ReceiveSlot* exchange(SlotBoard& board, SlotStream& stream,
-                                              const Awaited& awaited);
+                                              const FlatRun& run, std::size_t awaited);
     /// Such a message, if no thread waits.
     const ReceiveQueue::ReceiveSlot* stray(SlotStream& stream, const Tag& now);
     void cancel(SlotStream& stream);

@@ -61,7 +61,7 @@ const ReceiveQueue::ReceiveSlot* FlatExchange::stray(SlotStream& stream, const T
 // As with flows: published first, the flag tried second, and the owner that gives it back looks
 // again.
 const ReceiveQueue::ReceiveSlot* FlatExchange::exchange(SlotBoard& board, SlotStream& stream,
-                                                        const Awaited& awaited) {
+                                                        const FlatRun& run, std::size_t awaited) {
     if (!parts_.entry.try_enter()) {
         if (stream.unsent.load(std::memory_order_relaxed) == 0) return nullptr;
         parts_.boards.publish();
@@ -73,11 +73,11 @@ const ReceiveQueue::ReceiveSlot* FlatExchange::exchange(SlotBoard& board, SlotSt
     }
     const auto done = [&] {
         return stream.unsent.load(std::memory_order_relaxed) == 0 &&
-               stream.has(awaited.member, awaited.number, awaited.turn);
+               stream.has(awaited, run.number, run.turn);
     };
     for (int looks = 0; looks < most_looks && !done(); ++looks) loop_.poll();
     loop_.tidy();
-    const ReceiveQueue::ReceiveSlot* const stray = find_stray(stream, awaited.tag);
+    const ReceiveQueue::ReceiveSlot* const stray = find_stray(stream, run.tag);
     loop_.exit();
     return stray;
 }

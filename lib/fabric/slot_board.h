@@ -71,7 +71,6 @@ struct SlotStream {
     // channel's, no owner of the engine needs a fence between what it publishes here and its look
     // at the sleeper.
     Sleeper sleeper;
-    uint64_t started = 0;  // the operation's thread's: number of the newest; 0 again in a new epoch
 };
 
 /// A group as one of its engines knows it: with the streams that run over this one.

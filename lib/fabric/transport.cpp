@@ -71,7 +71,7 @@ private:
     Retired retired_;
     SinkEvents events_;
     std::vector<std::shared_ptr<FabricEngine>> engines_;
-    std::unique_ptr<FlatProvider> flat_;
+    std::unique_ptr<IntrinsicProvider> flat_;
     UniqueFd ticks_;
 
     std::atomic<bool> closed_{false};
@@ -108,8 +108,8 @@ Result<> FabricTransport::listen() {
         engines_.push_back(std::move(engine));
     }
     if (engines_.front()->limits().copied_bytes >= flat_max_bytes)
-        flat_ = std::make_unique<FlatProvider>(
-            engines_, [this](const PeerAddress& peer) { return parse(peer); });
+        flat_ =
+            make_flat_provider(engines_, [this](const PeerAddress& peer) { return parse(peer); });
     address_ = encode_address(name(), address);
     log::debug("rank {}: {} {} over {}", context_.rank, name(), address.version,
                (*factory_)->path());

@@ -1,24 +1,15 @@
 // One rank's membership of a flat group, and what its operations share.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "transport/intrinsic.h"
+#include "transport/flat/flat_operation.h"
 #include "transport/mapped/mapped_channel.h"
 #include "transports/shm/flat_memory.h"
 
 namespace tutti::shm {
-
-/// Where a rank stands on one stream. Touched only by the thread that drives the stream.
-struct FlatStream {
-    uint64_t started = 0;          // number of the newest operation, from 1; 0 again in a new epoch
-    uint64_t seen = 0;             // the newest whose slots of all peers were here, with equal tags
-    std::array<Tag, 2> tags{};     // of the newest two operations, by number
-    std::size_t backed_bytes = 0;  // of each of this rank's payload areas
-};
 
 /// Groups that their leader has left. Their memory is used again when all members have. Any thread.
 class ClosedGroups {
@@ -45,8 +36,10 @@ struct FlatMember {
     FlatMember(const FlatMember&) = delete;
 
     /// Makes sure that this rank's payload areas of a stream can take messages of that size.
-    Result<> back(uint32_t stream, std::size_t bytes);
+    Result<> prepare(uint32_t stream, std::size_t bytes);
 
+    static constexpr FlatLimits limits{
+        .most_ranks = flat_max_ranks, .most_bytes = flat_slot_bytes, .broadcasts = true};
     const Rank rank;
     const Rank size;
     const FlatLayout layout;
@@ -59,22 +52,9 @@ struct FlatMember {
 
 private:
     const int process_;
+    std::vector<std::size_t> backed_bytes_;  // by stream: of each of this rank's payload areas
 };
 
-std::unique_ptr<Operation> make_flat_operation(std::shared_ptr<FlatMember> member,
-                                               const IntrinsicShape& shape);
-
-class FlatGroup final : public IntrinsicGroup {
-public:
-    explicit FlatGroup(std::shared_ptr<FlatMember> member) : member_(std::move(member)) {}
-    bool serves(Collective collective, std::size_t bytes) const override;
-    std::size_t most_bytes() const override { return flat_slot_bytes; }
-    bool sends() const override { return false; }
-    Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override;
-    void reset() override;
-
-private:
-    std::shared_ptr<FlatMember> member_;
-};
+std::unique_ptr<IntrinsicGroup> make_flat_group(std::shared_ptr<FlatMember> member);
 
 }  // namespace tutti::shm

@@ -97,14 +97,13 @@ void GroupHost::close() {
     waiting_.clear();
 }
 
-Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& group,
-                                                           Deadline deadline) {
-    TUTTI_TRY(check_flat_group(group, 1, flat_max_ranks));
+Result<std::unique_ptr<IntrinsicGroup>> GroupJoiner::join(const GroupRequest& group,
+                                                          Deadline deadline) {
     TUTTI_ASSIGN(auto member, group.rank == 0 ? lead(group) : follow(group, deadline));
-    return std::make_unique<FlatGroup>(std::move(member));
+    return make_flat_group(std::move(member));
 }
 
-Result<std::shared_ptr<FlatMember>> FlatProvider::make_group(const GroupRequest& group) {
+Result<std::shared_ptr<FlatMember>> GroupJoiner::make_group(const GroupRequest& group) {
     auto member = std::make_shared<FlatMember>(group.rank, group.size, group.streams);
     for (Rank rank = 0; rank < group.size; ++rank) {
         TUTTI_ASSIGN(auto bell, neighbours_->make_bell(group.in_job(rank)));
@@ -121,7 +120,7 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::make_group(const GroupRequest&
     return member;
 }
 
-Result<std::shared_ptr<FlatMember>> FlatProvider::lead(const GroupRequest& group) {
+Result<std::shared_ptr<FlatMember>> GroupJoiner::lead(const GroupRequest& group) {
     auto member = make_group(group);
     GroupHost::GroupOffer offer{.size = group.size, .streams = group.streams};
     if (member)
@@ -132,8 +131,8 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::lead(const GroupRequest& group
     return member;
 }
 
-Result<std::shared_ptr<FlatMember>> FlatProvider::follow(const GroupRequest& group,
-                                                         Deadline deadline) {
+Result<std::shared_ptr<FlatMember>> GroupJoiner::follow(const GroupRequest& group,
+                                                        Deadline deadline) {
     const Rank leader = group.in_job(0);
     const auto doing = [&] { return fmt::format("flat: joining rank {}", leader); };
     TUTTI_ASSIGN(const PeerAddress address, group.find(leader));
@@ -172,7 +171,7 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::follow(const GroupRequest& gro
     return member;
 }
 
-Result<> FlatProvider::ask(int socket, const GroupRequest& group, Deadline deadline) {
+Result<> GroupJoiner::ask(int socket, const GroupRequest& group, Deadline deadline) {
     const Rank leader = group.in_job(0);
     ShmHello hello{.kind = HelloKind::group,
                    .rank = group.rank,
@@ -188,8 +187,8 @@ Result<> FlatProvider::ask(int socket, const GroupRequest& group, Deadline deadl
     return net::introduce(socket, key_, encode(hello), deadline);
 }
 
-Result<> FlatProvider::take(const GroupRequest& group, const GroupAnswer& answer,
-                            std::vector<UniqueFd> fds) {
+Result<> GroupJoiner::take(const GroupRequest& group, const GroupAnswer& answer,
+                           std::vector<UniqueFd> fds) {
     const std::size_t segments = answer.segment_bytes.size();
     const auto bells = static_cast<std::size_t>(std::popcount(answer.bells));
     if (fds.size() != segments + bells)

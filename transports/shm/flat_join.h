@@ -8,7 +8,6 @@
 
 #include "base/id_set.h"
 #include "net/auth.h"
-#include "transport/flat/flat_exchange.h"
 #include "transport/transport.h"
 #include "transports/shm/flat_group.h"
 #include "transports/shm/neighbours.h"
@@ -49,24 +48,18 @@ private:
     IdSet retired_;
 };
 
-class FlatProvider final : public IntrinsicProvider {
+/// Makes this rank a member of groups.
+class GroupJoiner {
 public:
-    FlatProvider(const TransportContext& context, const net::AuthKey& key,
-                 std::shared_ptr<Arena> arena, std::shared_ptr<Neighbours> neighbours)
+    GroupJoiner(const TransportContext& context, const net::AuthKey& key,
+                std::shared_ptr<Arena> arena, std::shared_ptr<Neighbours> neighbours)
         : context_(context),
           key_(key),
           closed_(std::make_shared<ClosedGroups>(std::move(arena))),
           neighbours_(std::move(neighbours)),
           host_(std::make_shared<GroupHost>()) {}
 
-    std::string_view name() const override { return flat_name; }
-    std::string_view reference(Collective collective) const override {
-        return flat_reference(collective);
-    }
-    Rank most_ranks() const override { return flat_max_ranks; }
-    Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
-                                                 Deadline deadline) override;
-
+    Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group, Deadline deadline);
     const std::shared_ptr<GroupHost>& host() const { return host_; }
 
 private:

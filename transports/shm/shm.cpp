@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
+#include "transport/flat/flat_group.h"
 #include "transports/catalog.h"
 #include "transports/shm/flat_join.h"
 #include "transports/shm/host_peers.h"
@@ -52,7 +53,7 @@ public:
         : context_(context),
           key_{context.secret, "shm/" + context.job},
           neighbours_(std::make_shared<shm::Neighbours>(context.rank, context.doorbell_fd)),
-          flat_(context_, key_, arena_, neighbours_),
+          groups_(context_, key_, arena_, neighbours_),
           peers_(std::make_shared<shm::HostPeers>(context, arena_, neighbours_)) {}
     ~ShmTransport() override { ShmTransport::close(Deadline::after_ms(close_timeout_ms)); }
 
@@ -65,7 +66,7 @@ public:
     }
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
-    void retire(uint32_t comm) override { flat_.host()->retire(comm); }
+    void retire(uint32_t comm) override { groups_.host()->retire(comm); }
     void progress() override {}  // the peers read on their own
     IntrinsicProvider* intrinsics() override { return &flat_; }
     void close(Deadline deadline) override;
@@ -76,7 +77,11 @@ private:
     Capabilities capabilities_ = mapped_capabilities(0.06);
     const std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
     const std::shared_ptr<shm::Neighbours> neighbours_;
-    shm::FlatProvider flat_;
+    shm::GroupJoiner groups_;
+    FlatProvider flat_{shm::FlatMember::limits,
+                       [this](const GroupRequest& group, Deadline deadline) {
+                           return groups_.join(group, deadline);
+                       }};
     std::shared_ptr<shm::HostPeers> peers_;
     std::string address_;
     std::unique_ptr<net::Acceptor> acceptor_;
@@ -95,7 +100,7 @@ Result<> ShmTransport::listen() {
     address_ = "tutti-" + token;
     TUTTI_ASSIGN(UniqueFd listener, net::listen_unix(address_));
     // No reference to this transport: the last call of a handler may come after its end.
-    auto handler = [peers = peers_, groups = flat_.host()](UniqueFd socket, Bytes in) {
+    auto handler = [peers = peers_, groups = groups_.host()](UniqueFd socket, Bytes in) {
         const auto hello = shm::decode_hello(in);
         if (!hello)
             log::warn("{}; dropped", hello.error().message);
@@ -117,7 +122,7 @@ Result<std::unique_ptr<Sender>> ShmTransport::open(const ChannelId& id, const Pe
 
 void ShmTransport::close(Deadline deadline) {
     if (acceptor_) destroy_on_reactor(std::move(acceptor_), *context_.reactor, deadline);
-    flat_.host()->close();
+    groups_.host()->close();
     // Nothing to flush: what was sent lies in memory that its readers map.
     peers_->close(deadline);
     neighbours_->close();

@@ -25,10 +25,15 @@ std::string_view flat_reference(Collective collective) {
     }
 }
 
-Result<> check_flat_group(const GroupRequest& group, Rank least_ranks, Rank most_ranks) {
-    if (group.size < least_ranks || group.size > most_ranks)
+bool flat_serves(const FlatLimits& limits, Collective collective) {
+    if (collective == Collective::broadcast) return limits.broadcasts;
+    return !flat_reference(collective).empty();
+}
+
+Result<> check_flat_group(const GroupRequest& group, const FlatLimits& limits) {
+    if (group.size < limits.least_ranks || group.size > limits.most_ranks)
         return fail(Code::unsupported, "flat: {} ranks, {} to {} are served", group.size,
-                    least_ranks, most_ranks);
+                    limits.least_ranks, limits.most_ranks);
     if (group.streams < 1 || group.streams > flat_max_streams)
         return fail(Code::unsupported, "flat: {} streams, 1 to {} are served", group.streams,
                     flat_max_streams);
@@ -51,7 +56,7 @@ Result<std::size_t> flat_contribution_bytes(const IntrinsicGroup& group,
     if (!group.serves(shape.collective, bytes))
         return fail(Code::unsupported, "flat: there is no {} here",
                     collective_name(shape.collective));
-    return bytes;
+    return shape.collective == Collective::barrier ? 0 : bytes;
 }
 
 FlatReduction::FlatReduction(const IntrinsicShape& shape, Rank size)

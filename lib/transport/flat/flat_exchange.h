@@ -1,5 +1,5 @@
-// What flat exchanges have in common, however contributions travel: whom and what they serve, and
-// the sum of what has come, in rank order, so that all ranks compute the same bits.
+// A flat exchange's limits, and the sum of the contributions: ranks add them in rank order, so that
+// all compute the same bits.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,20 @@ inline constexpr uint32_t flat_max_streams = 64;
 /// The schedule algorithms whose results they must equal; "" for what no flat exchange does.
 std::string_view flat_reference(Collective collective);
 
-/// Whether a group can be one: of so many ranks at least, and at most.
-Result<> check_flat_group(const GroupRequest& group, Rank least_ranks, Rank most_ranks);
+/// The groups and calls that one transport's flat exchange serves. All serve allreduces and
+/// barriers.
+struct FlatLimits {
+    Rank least_ranks = 1, most_ranks = 1;
+    std::size_t most_bytes = 0;  // of a contribution
+    bool broadcasts = false;
+    bool sends = false;  // as IntrinsicGroup::sends()
+};
+bool flat_serves(const FlatLimits& limits, Collective collective);
 
-/// The bytes of a contribution to a call, or why the group cannot do it.
+/// unsupported or invalid: these ranks cannot be a group.
+Result<> check_flat_group(const GroupRequest& group, const FlatLimits& limits);
+
+/// The bytes of a contribution to a call, or why the group cannot do it. A barrier's has none.
 Result<std::size_t> flat_contribution_bytes(const IntrinsicGroup& group,
                                             const IntrinsicShape& shape);
 
