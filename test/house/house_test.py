@@ -27,9 +27,9 @@ PORTS = {
     "ofi": ("buffers", "completions", "losses", "operations", "payloads", "peers", "port", "receive", "send", "wire"),
 }
 # Ports over the limit. A number may only fall.
-LARGE_PORTS = {"ofi": 1494}
+LARGE_PORTS = {"ofi": 1482}
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 612
+HEADLESS_COMMENTS = 611
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")

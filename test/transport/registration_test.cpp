@@ -11,6 +11,7 @@
 
 #include "support/catch.h"
 #include "transport/registration/memory_monitor.h"
+#include "transport/registration/library_memory.h"
 #include "transport/registration/registration_cache.h"
 
 namespace tutti::test {
@@ -317,6 +318,48 @@ TEST_CASE("memory monitor: threads that unmap while others register do not wait 
     REQUIRE(refused == 0);
     ::munmap(shared, bytes);
     ::munmap(own, bytes);
+}
+
+TEST_CASE("registered memory: a use ends with its object, and none is needed without a registrar") {
+    FakeRegistrar registrar;
+    {
+        LibraryMemory memory(&registrar, "fake");
+        auto block = RegisteredBlock::make(memory, 2 * page);
+        REQUIRE(block);
+        std::memset(block->data(), 1, 2 * page);
+        const RegisteredBlock moved = std::move(*block);
+        REQUIRE(moved.handle() != nullptr);
+        REQUIRE(registrar.live.size() == 1);
+        auto use = memory.use(moved.data(), page);
+        REQUIRE(use);
+        REQUIRE(use->handle() == moved.handle());
+        registrar.most_bytes = 0;
+        Registered other = std::move(*use);
+        REQUIRE(other.handle() == moved.handle());
+        REQUIRE_FALSE(memory.use(at(7), page));
+    }
+    REQUIRE(registrar.live.empty());
+    LibraryMemory none(nullptr, "fake");
+    const auto use = none.use(at(1), page);
+    REQUIRE((use && use->handle() == nullptr));
+    REQUIRE(none.add(at(1), page));
+    none.remove(at(1), page);
+}
+
+TEST_CASE("registered memory: everything is deregistered at once, also what is in use") {
+    FakeRegistrar registrar;
+    LibraryMemory memory(&registrar, "fake");
+    auto block = RegisteredBlock::make(memory, page);
+    REQUIRE(block);
+    REQUIRE(memory.add(at(8), page));
+    const auto use = memory.use(at(8), page);
+    REQUIRE(use);
+    REQUIRE(registrar.live.size() == 2);
+    memory.close();
+    REQUIRE(registrar.live.empty());
+    // The objects end after it.
+    memory.remove(at(8), page);
+    REQUIRE(memory.use(at(8), page)->handle() == nullptr);
 }
 
 }  // namespace

@@ -6,13 +6,14 @@
 
 namespace tutti::ofi {
 
-Result<> SendBuffers::allocate(Memory& memory, std::size_t count, std::size_t message_bytes) {
+Result<> SendBuffers::allocate(LibraryMemory& memory, std::size_t count,
+                               std::size_t message_bytes) {
     const std::size_t each = slot_bytes(message_bytes);
     TUTTI_ASSIGN(RegisteredBlock block, RegisteredBlock::make(memory, count * each));
     for (std::size_t i = 0; i < count; ++i) {
         Staged& one = buffers_.emplace_back();
         one.data = block.data() + i * each + slot_offset_bytes;
-        one.descriptor = block.descriptor();
+        one.descriptor = descriptor_of(block.handle());
         free_.push_back(&one);
     }
     blocks_.push_back(std::move(block));
@@ -33,7 +34,7 @@ Result<> ReceiveBuffers::grow() {
         BounceBuffer& one = buffers_.emplace_back();
         one.of = this;
         one.data = block.data() + i * each + slot_offset_bytes;
-        one.descriptor = block.descriptor();
+        one.descriptor = descriptor_of(block.handle());
         free_.push_back(&one);
     }
     blocks_.push_back(std::move(block));

@@ -19,7 +19,7 @@ constexpr std::size_t slot_bytes(std::size_t message_bytes) {
 /// of each peer, and of all peers that are still there.
 class SendBuffers {
 public:
-    Result<> allocate(Memory& memory, std::size_t count, std::size_t message_bytes);
+    Result<> allocate(LibraryMemory& memory, std::size_t count, std::size_t message_bytes);
     /// nullptr: the peer has to wait. A peer that takes nothing leaves buffers for the others.
     Staged* take(OfiPeer& peer) {
         if (free_.empty() || peer.staged >= buffers_.size() * 3 / 4) return nullptr;
@@ -60,9 +60,6 @@ public:
     bool may_be_full(const OfiPeer& peer) const {
         return peer.staged > 0 || peer.leaving > 0 || leaving_ >= buffers_.size();
     }
-    void deregister() {
-        for (RegisteredBlock& block : blocks_) block.deregister();
-    }
 
 private:
     std::vector<RegisteredBlock> blocks_;
@@ -75,7 +72,8 @@ private:
 /// provider takes them; there is more memory for them when all are held.
 class ReceiveBuffers {
 public:
-    ReceiveBuffers(const Objects& objects, Memory& memory) : objects_(objects), memory_(memory) {}
+    ReceiveBuffers(const Objects& objects, LibraryMemory& memory)
+        : objects_(objects), memory_(memory) {}
     /// For messages of up to so many bytes.
     void set_up(fid_ep* endpoint, std::size_t message_bytes) {
         endpoint_ = endpoint;
@@ -92,15 +90,12 @@ public:
     void completed() { --posted_; }
     /// Nothing reads a buffer any more.
     void give(BounceBuffer& buffer) { free_.push_back(&buffer); }
-    void deregister() {
-        for (RegisteredBlock& block : blocks_) block.deregister();
-    }
 
 private:
     Result<> grow();
 
     const Objects& objects_;
-    Memory& memory_;
+    LibraryMemory& memory_;
     fid_ep* endpoint_ = nullptr;
     std::size_t bytes_ = 0;  // of the longest message
     std::size_t goal_ = 0, posted_ = 0;

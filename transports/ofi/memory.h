@@ -1,10 +1,9 @@
-// Memory that libfabric may touch: our own buffers, and the caller's where the provider wants it
-// registered.
+// Memory is registered with libfabric here.
 #pragma once
 
-#include <memory>
+#include <string>
 
-#include "transport/registration/memory_monitor.h"
+#include "transport/registration/library_memory.h"
 #include "transports/ofi/objects.h"
 
 namespace tutti::ofi {
@@ -13,77 +12,27 @@ namespace tutti::ofi {
 /// code: -FI_E…; locked_limit_bytes: RLIMIT_MEMLOCK, ~0: none.
 std::string registration_failure(std::size_t bytes, long code, uint64_t locked_limit_bytes);
 
-/// What libfabric wants to hear of a piece of memory with each call; released with its owner.
-class Registered {
+/// libfabric takes this with each call that names registered memory.
+inline void* descriptor_of(void* handle) {
+    return handle ? fi_mr_desc(static_cast<fid_mr*>(handle)) : nullptr;
+}
+
+class OfiRegistrar final : public MemoryRegistrar {
 public:
-    Registered() = default;
-    Registered(RegistrationCache* cache, RegistrationCache::Entry* entry)
-        : cache_(cache), entry_(entry) {}
-    Registered(Registered&& other) noexcept
-        : cache_(other.cache_), entry_(std::exchange(other.entry_, nullptr)) {}
-    Registered& operator=(Registered&& other) noexcept {
-        release();
-        cache_ = other.cache_;
-        entry_ = std::exchange(other.entry_, nullptr);
-        return *this;
-    }
-    ~Registered() { release(); }
+    explicit OfiRegistrar(const Objects& objects)
+        : objects_(objects), mr_mode_(objects.info->domain_attr->mr_mode) {}
 
-    void* descriptor() const {
-        return entry_ ? fi_mr_desc(static_cast<fid_mr*>(entry_->handle)) : nullptr;
-    }
-
-private:
-    void release() {
-        if (entry_) cache_->release(std::exchange(entry_, nullptr));
-    }
-    RegistrationCache* cache_ = nullptr;
-    RegistrationCache::Entry* entry_ = nullptr;
-};
-
-class Memory final : private MemoryRegistrar {
-public:
-    /// force: register although the provider does not ask for it (tests).
-    Memory(const Objects& objects, bool force);
-
-    /// Nothing is registered, and that is right, where the provider does not want it.
-    Result<Registered> use(const std::byte* data, std::size_t bytes);
-    Result<> add(const std::byte* data, std::size_t bytes);
-    void remove(const std::byte* data, std::size_t bytes);
-    /// Deregisters what was kept; nothing is used any more.
-    void close() { cache_.reset(); }
-
-private:
+    /// Whether the provider asks for it.
+    bool is_needed() const { return (mr_mode_ & FI_MR_LOCAL) != 0; }
+    /// Whether memory belongs to the endpoint, and must go before it.
+    bool is_of_endpoint() const { return (mr_mode_ & FI_MR_ENDPOINT) != 0; }
     Result<void*> register_memory(std::byte* data, std::size_t bytes) override;
     void deregister(void* handle) override;
 
+private:
     const Objects& objects_;
     const int mr_mode_;
     uint64_t next_key_ = 1;
-    std::unique_ptr<MemoryMonitor> monitor_;
-    std::unique_ptr<RegistrationCache> cache_;  // nullptr: nothing is registered, or any more
-};
-
-/// Page-aligned memory of our own for messages, registered while it lives.
-class RegisteredBlock {
-public:
-    static Result<RegisteredBlock> make(Memory& memory, std::size_t bytes);
-    RegisteredBlock(RegisteredBlock&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)),
-          bytes_(other.bytes_),
-          registered_(std::move(other.registered_)) {}
-    RegisteredBlock& operator=(RegisteredBlock&&) = delete;
-    ~RegisteredBlock();
-
-    std::byte* data() const { return data_; }
-    void* descriptor() const { return registered_.descriptor(); }
-    void deregister() { registered_ = {}; }
-
-private:
-    RegisteredBlock(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
-    std::byte* data_;
-    std::size_t bytes_;
-    Registered registered_;
 };
 
 }  // namespace tutti::ofi

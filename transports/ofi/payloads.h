@@ -73,10 +73,6 @@ struct Payloads {
         });
         return waits;
     }
-    void deregister() {
-        outgoing.each([](PayloadOut& out) { out.registered = {}; });
-        incoming.each([](PayloadIn& in) { in.registered = {}; });
-    }
 };
 
 }  // namespace tutti::ofi

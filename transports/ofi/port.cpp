@@ -44,7 +44,7 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
     : options_(options),
       events_(events),
       objects_(std::move(objects)),
-      memory_(objects_, options.register_all),
+      memory_(options.register_all || registrar_.is_needed() ? &registrar_ : nullptr, "libfabric"),
       peers_(objects_, options.rank, options.size) {
     const fi_info& info = *objects_.info;
     limits_.sockets = limits_.sockets_within = is_over_sockets(objects_.provider());
@@ -76,13 +76,7 @@ OfiPort::~OfiPort() {
 // Before any memory: then nothing is under way any more, whatever was. Only memory that belongs to
 // the endpoint must go first.
 void OfiPort::close_endpoint() {
-    if (objects_.endpoint && (objects_.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
-        payloads_.deregister();
-        sends_.deregister();
-        first_.deregister();
-        second_.deregister();
-        memory_.close();
-    }
+    if (registrar_.is_of_endpoint()) memory_.close();
     objects_.second.reset();
     objects_.endpoint.reset();
 }

@@ -122,7 +122,8 @@ private:
     fabric::PortEvents& events_;
     Objects objects_;
     WakeDescriptor wake_{objects_};
-    Memory memory_;
+    OfiRegistrar registrar_{objects_};
+    LibraryMemory memory_;
     OfiPeerTable peers_;
     fabric::PortLimits limits_;
     Bytes address_;

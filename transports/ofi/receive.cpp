@@ -81,8 +81,9 @@ Progress OfiPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* c
         mark_lost(*in.peer, registered.error().message, Culprit::own);
         return Progress::failed;
     }
-    const ssize_t code = fi_trecv(objects_.endpoint.get(), where, bytes, registered->descriptor(),
-                                  FI_ADDR_UNSPEC, payload_tag(in), 0, static_cast<OpContext*>(&in));
+    const ssize_t code =
+        fi_trecv(objects_.endpoint.get(), where, bytes, descriptor_of(registered->handle()),
+                 FI_ADDR_UNSPEC, payload_tag(in), 0, static_cast<OpContext*>(&in));
     if (code == -FI_EAGAIN) return Progress::busy;
     if (code != 0) {
         // From whom it is to come, libfabric does not know.

@@ -129,7 +129,7 @@ Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size
     PayloadOut& out = payloads_.outgoing.take();
     const std::array pieces = {iovec{staged.data, staged.bytes},
                                iovec{const_cast<std::byte*>(data), bytes}};
-    std::array<void*, 2> descriptors = {staged.descriptor, registered->descriptor()};
+    std::array<void*, 2> descriptors = {staged.descriptor, descriptor_of(registered->handle())};
     const ssize_t code = fi_sendv(objects_.endpoint.get(), pieces.data(), descriptors.data(), 2,
                                   peer.address, static_cast<OpContext*>(&out));
     if (code != 0) {
@@ -227,9 +227,9 @@ void OfiPort::granted(OfiPeer& peer, const Prefix& prefix) {
 }
 
 OfiPort::Left OfiPort::send_payload(PayloadOut& out) {
-    const ssize_t code =
-        fi_tsend(objects_.endpoint.get(), out.data, out.bytes, out.registered.descriptor(),
-                 out.peer->address, out.tag, static_cast<OpContext*>(&out));
+    const ssize_t code = fi_tsend(objects_.endpoint.get(), out.data, out.bytes,
+                                  descriptor_of(out.registered.handle()), out.peer->address,
+                                  out.tag, static_cast<OpContext*>(&out));
     if (code == 0) {
         out.state = PayloadOut::State::sending;
         sends_.leaves(*out.peer);

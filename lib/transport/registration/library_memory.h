@@ -1,0 +1,91 @@
+// Memory that a message library may touch: registered with it where it wants that, and kept
+// registered for the next use.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "transport/registration/memory_monitor.h"
+
+namespace tutti {
+
+class LibraryMemory;
+
+/// One use of memory, which ends with this object.
+class Registered {
+public:
+    Registered() = default;
+    Registered(LibraryMemory* memory, RegistrationCache::Entry* entry)
+        : memory_(memory), entry_(entry) {}
+    Registered(Registered&& other) noexcept
+        : memory_(other.memory_), entry_(std::exchange(other.entry_, nullptr)) {}
+    Registered& operator=(Registered&& other) noexcept {
+        release();
+        memory_ = other.memory_;
+        entry_ = std::exchange(other.entry_, nullptr);
+        return *this;
+    }
+    ~Registered() { release(); }
+
+    /// The registrar's; nullptr: the library does not want this memory registered.
+    void* handle() const { return entry_ ? entry_->handle : nullptr; }
+
+private:
+    void release() {
+        if (entry_) release_entry();
+    }
+    void release_entry();
+
+    LibraryMemory* memory_ = nullptr;
+    RegistrationCache::Entry* entry_ = nullptr;
+};
+
+/// Outlives all uses. One thread at a time.
+class LibraryMemory {
+public:
+    /// registrar: outlives the memory; nullptr: nothing is registered, and that is right.
+    /// library: its name, for the log.
+    LibraryMemory(MemoryRegistrar* registrar, std::string_view library);
+
+    Result<Registered> use(const std::byte* data, std::size_t bytes) {
+        if (!cache_) return Registered();
+        TUTTI_ASSIGN(RegistrationCache::Entry* const entry, cache_->acquire(data, bytes));
+        return Registered(this, entry);
+    }
+    /// The caller's memory, which stays mapped until remove().
+    Result<> add(const std::byte* data, std::size_t bytes);
+    void remove(const std::byte* data, std::size_t bytes);
+    /// Deregisters everything, also memory that is in use, because the library is about to close
+    /// what it is registered with. Later uses register nothing.
+    void close() { cache_.reset(); }
+
+private:
+    friend class Registered;
+    std::unique_ptr<MemoryMonitor> monitor_;
+    std::unique_ptr<RegistrationCache> cache_;  // nullptr: nothing is registered, or any more
+};
+
+/// Page-aligned memory of our own for messages, registered while it lives.
+class RegisteredBlock {
+public:
+    static Result<RegisteredBlock> make(LibraryMemory& memory, std::size_t bytes);
+    RegisteredBlock(RegisteredBlock&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          bytes_(other.bytes_),
+          registered_(std::move(other.registered_)) {}
+    RegisteredBlock& operator=(RegisteredBlock&&) = delete;
+    ~RegisteredBlock();
+
+    std::byte* data() const { return data_; }
+    /// As Registered's.
+    void* handle() const { return registered_.handle(); }
+
+private:
+    RegisteredBlock(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+    std::byte* data_;
+    std::size_t bytes_;
+    Registered registered_;
+};
+
+}  // namespace tutti
