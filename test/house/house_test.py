@@ -24,12 +24,10 @@ LARGE_CLASSES = {
 MAX_PORT_LINES = 1000
 PORTS = {
     "ucx": ("cuda_messages", "messages", "payload", "pool", "port"),
-    "ofi": ("buffers", "completions", "losses", "operations", "payloads", "peers", "port", "receive", "send", "wire"),
+    "ofi": ("memory", "messenger", "objects", "port", "wake"),
 }
-# Ports over the limit. A number may only fall.
-LARGE_PORTS = {"ofi": 1482}
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 611
+HEADLESS_COMMENTS = 606
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")
@@ -53,6 +51,7 @@ BUILDS_ON = {
     "transport/flat": {"transport"},
     "transport/registration": {"os", "wait"},
     "fabric": {"transport/posted", "transport/flat", "net"},
+    "fabric/rendezvous": {"fabric", "transport/registration"},
     "cuda": {"transport", "os"},
     "record": {"transport"},
     "engine": {"schedule", "transport"},
@@ -72,7 +71,7 @@ BUILDS_ON = {
     "capi": {"comm", "api"},
     "catalogs": set(),
     "collectives": {"schedule"},
-    "transports": {"transport/mapped", "transport/registration", "fabric", "cuda"},
+    "transports": {"transport/mapped", "fabric/rendezvous", "cuda"},
     "api": set(),
     "trainer/base": {"api"},
     "trainer/model": {"trainer/base"},
@@ -334,8 +333,8 @@ class Sizes(unittest.TestCase):
     def test_no_port_of_a_message_library_is_too_long(self):
         lines = {name: sum(len(read(path).splitlines()) for path in (SOURCE / "transports" / name).iterdir()
                            if path.stem in sources_of and path.suffix in CODE) for name, sources_of in PORTS.items()}
-        self.assertEqual({name: n for name, n in lines.items() if n > MAX_PORT_LINES}, LARGE_PORTS,
-                         "lower the number in LARGE_PORTS, or move what others could use to lib/fabric")
+        self.assertEqual({name: n for name, n in lines.items() if n > MAX_PORT_LINES}, {},
+                         "move what others could use to lib/fabric")
 
     def test_a_walk_stops_where_there_is_something_to_read(self):
         code = "int f(int a) {\n    return a;\n}\nint A::g(int a) {\n    a += 1;\n    return a;\n}\n"
@@ -447,8 +446,8 @@ class Files(unittest.TestCase):
         self.assertEqual(documented, set(re.findall(r'"(TUTTI_\w+)"', listed)), "others in lib/config/misspelt.cpp")
 
     def test_the_walk_through_of_a_new_transport_quotes_the_loopback_port(self):
-        code = {line.strip() for path in (SOURCE / "test" / "transport" / "loopback").iterdir()
-                for line in read(path).splitlines()}
+        code = {line.strip() for folder in ("loopback", "plain")
+                for path in (SOURCE / "test" / "transport" / folder).iterdir() for line in read(path).splitlines()}
         blocks = re.findall(r"```cpp\n(.*?)```", read(SOURCE / "docs" / "new-transport.md"), re.DOTALL)
         self.assertTrue(blocks)
         self.assertEqual([line for block in blocks for line in block.splitlines() if line.strip() not in code], [])

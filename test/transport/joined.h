@@ -12,16 +12,18 @@
 namespace tutti::test {
 
 std::unique_ptr<Transport> make_loopback_transport(const TransportContext& context);
+std::unique_ptr<Transport> make_plain_transport(const TransportContext& context);
 
 inline constexpr JoinedTransport all_joined[] = {
-    {"inproc", make_inproc_transport},     {"shm", make_shm_transport}, {"tcp", make_tcp_transport},
+    {"inproc", make_inproc_transport},     {"shm", make_shm_transport},
+    {"tcp", make_tcp_transport},
 #if TUTTI_HAVE_UCX
     {"ucx", make_ucx_transport},
 #endif
 #if TUTTI_HAVE_OFI
     {"ofi", make_ofi_transport},
 #endif
-    {"loopback", make_loopback_transport},
+    {"loopback", make_loopback_transport}, {"plain", make_plain_transport},
 };
 
 /// Those that TUTTI_TEST_TRANSPORTS names, or all: libraries that are loaded late are tested in

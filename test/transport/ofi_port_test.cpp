@@ -16,6 +16,7 @@
 #include "support/sanitized.h"
 #include "transport/ports.h"
 #include "transports/ofi/factory.h"
+#include "transports/ofi/memory.h"
 #include "transports/ofi/objects.h"
 
 namespace tutti::test {
@@ -533,26 +534,6 @@ TEST_CASE("ofi memory: a failed registration says what the limit is") {
     REQUIRE(ofi::registration_failure(1, -FI_ENOMEM, ~uint64_t{0}).find("ulimit") ==
             std::string::npos);
     REQUIRE(ofi::registration_failure(1, -FI_EINVAL, 1 << 16).find("ulimit") == std::string::npos);
-}
-
-TEST_CASE("ofi wire: what no port would send is not believed") {
-    using ofi::Kind;
-    const auto prefix = [](Kind kind, uint64_t bytes) {
-        ofi::Prefix p;
-        p.kind = kind;
-        p.bytes = bytes;
-        return p;
-    };
-    REQUIRE(plausible(prefix(Kind::eager, 5), ofi::envelope_bytes + 5, eager));
-    REQUIRE_FALSE(plausible(prefix(Kind::eager, 6), ofi::envelope_bytes + 5, eager));
-    REQUIRE_FALSE(plausible(prefix(Kind::eager, ~uint64_t{0}), ofi::envelope_bytes - 1, eager));
-    REQUIRE_FALSE(plausible(prefix(Kind::eager, 0), sizeof(ofi::Prefix), eager));
-    REQUIRE(plausible(prefix(Kind::announce, 40'000), ofi::envelope_bytes + 16, eager));
-    REQUIRE_FALSE(plausible(prefix(Kind::announce, 10), ofi::envelope_bytes + 16, eager));
-    REQUIRE_FALSE(plausible(prefix(Kind::announce, 40'000), ofi::envelope_bytes + 5000, eager));
-    REQUIRE(plausible(prefix(Kind::grant, 7), sizeof(ofi::Prefix), eager));
-    REQUIRE_FALSE(plausible(prefix(Kind::drop, 7), sizeof(ofi::Prefix) + 1, eager));
-    REQUIRE_FALSE(plausible(prefix(static_cast<Kind>(3), 0), sizeof(ofi::Prefix), eager));
 }
 
 }  // namespace

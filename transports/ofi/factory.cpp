@@ -13,7 +13,7 @@ public:
         return fmt::format("{}/{}", info_->fabric_attr->prov_name, info_->domain_attr->name);
     }
     Result<std::unique_ptr<fabric::Port>> open(fabric::PortEvents& events) override {
-        return OfiPort::open(*info_, options_, events);
+        return open_port(*info_, options_, events);
     }
 
 private:

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "base/log.h"
-#include "transports/ofi/wire.h"
+#include "fabric/rendezvous/prefix.h"
 
 namespace tutti::ofi {
 namespace {
@@ -34,7 +34,7 @@ Result<> open_completions(Objects& o, std::size_t size) {
 }
 
 Result<Bytes> read_address(const Objects& o, fid_ep* endpoint) {
-    Bytes address(max_address_bytes);
+    Bytes address(fabric::max_address_bytes);
     std::size_t bytes = address.size();
     if (const int code = fi_getname(&endpoint->fid, address.data(), &bytes); code != 0)
         return fail_fi(*o.info, "asking for the endpoint's address", code);

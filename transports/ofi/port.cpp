@@ -1,204 +1,229 @@
 #include "transports/ofi/port.h"
 
 #include <rdma/fi_errno.h>
+#include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/log.h"
-#include "wait/pace.h"
+#include "fabric/rendezvous/port.h"
+#include "net/socket.h"
+#include "transports/ofi/messenger.h"
 
 namespace tutti::ofi {
 namespace {
 
-// Payloads up to here come unasked. Over sockets all that the engine sends: whoever takes it copies
-// it out of the kernel anyway, and to be asked first costs a round trip.
+using fabric::OpContext;
+
+static_assert(sizeof(fi_context2) <= OpContext::library_bytes);
+static_assert(FI_ADDR_NOTAVAIL == fabric::no_address);
+
+// Payloads up to here come unasked. Over sockets all that the engine sends: a receiver copies it
+// out of the kernel anyway, and to be asked first costs a round trip.
 constexpr std::size_t eager_bytes = 32 * 1024;
-// Few enough to stay in the cache, which they go round in. Buffers posted for small messages, and
-// as many for those that leave; halved where the provider's queues are short, which large payloads
-// want a part of too.
-constexpr std::size_t least_bounces = 8, most_bounces = 64;
-constexpr std::size_t most_bounce_bytes = std::size_t{2} << 20;
-constexpr std::size_t most_staged = 128;
-// The completion queue never overruns: it has room for all that is posted, and for this many
-// payloads on their way at once.
-constexpr std::size_t most_payloads = 1024;
+// Copying this much costs less than two pieces and waiting for their end.
+constexpr std::size_t copied_bytes = 8192;
 // Elsewhere only the end of a send tells that it failed.
 constexpr std::string_view never_fails = "shm";
 constexpr std::size_t largest_message_bytes = std::size_t{1} << 30;
-std::size_t share(std::size_t most, std::size_t queue) {
-    return std::clamp<std::size_t>(queue / 2, 4, most);
+
+void* descriptor_of(const fabric::MessageBuffer& buffer) {
+    return ofi::descriptor_of(buffer.registration);
+}
+void* descriptor_of(const Registered& registered) {
+    return ofi::descriptor_of(registered.handle());
+}
+
+fabric::MessengerLimits limits_of(const Objects& objects, const PortOptions& options) {
+    const fi_info& info = *objects.info;
+    const std::size_t most = info.ep_attr->max_msg_size;
+    fabric::MessengerLimits out;
+    fabric::PortLimits& port = out.port;
+    port.sockets = port.sockets_within = is_over_sockets(objects.provider());
+    port.eager_bytes =
+        options.eager_bytes.value_or(port.sockets ? options.max_message_bytes : eager_bytes);
+    if (most < port.eager_bytes + fabric::envelope_bytes)
+        port.eager_bytes = most - fabric::envelope_bytes;
+    port.copied_bytes = std::min(copied_bytes, port.eager_bytes);
+    port.max_message_bytes = std::min(most, largest_message_bytes);
+    if (info.nic && info.nic->link_attr)
+        port.bandwidth_gbs = static_cast<double>(info.nic->link_attr->speed) / 8e9;
+    if (objects.provider() == never_fails) out.injected_bytes = info.tx_attr->inject_size;
+    out.two_pieces = info.tx_attr->iov_limit >= 2;
+    out.second = objects.second != nullptr;
+    out.send_queue = info.tx_attr->size;
+    out.receive_queue = info.rx_attr->size;
+    return out;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<OfiPort>> OfiPort::open(const fi_info& info, const PortOptions& options,
-                                               fabric::PortEvents& events) {
-    TUTTI_ASSIGN(Objects objects, open_objects(info, most_bounces + least_bounces + most_staged +
-                                                         2 * most_payloads));
-    std::unique_ptr<OfiPort> port(new OfiPort(std::move(objects), options, events));
-    TUTTI_TRY(port->prepare());
-    return port;
-}
-
-OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents& events)
-    : options_(options),
-      events_(events),
-      objects_(std::move(objects)),
+OfiMessenger::OfiMessenger(Objects objects, const PortOptions& options)
+    : objects_(std::move(objects)),
       memory_(options.register_all || registrar_.is_needed() ? &registrar_ : nullptr, "libfabric"),
-      peers_(objects_, options.rank, options.size) {
-    const fi_info& info = *objects_.info;
-    limits_.sockets = limits_.sockets_within = is_over_sockets(objects_.provider());
-    limits_.eager_bytes =
-        options_.eager_bytes.value_or(limits_.sockets ? options_.max_message_bytes : eager_bytes);
-    if (info.ep_attr->max_msg_size < limits_.eager_bytes + envelope_bytes)
-        limits_.eager_bytes = info.ep_attr->max_msg_size - envelope_bytes;
-    limits_.copied_bytes = std::min(copied_bytes, limits_.eager_bytes);
-    limits_.max_message_bytes = std::min(info.ep_attr->max_msg_size, largest_message_bytes);
-    if (info.nic && info.nic->link_attr)
-        limits_.bandwidth_gbs = static_cast<double>(info.nic->link_attr->speed) / 8e9;
-    first_.set_up(objects_.endpoint.get(),
-                  envelope_bytes + std::max(limits_.eager_bytes, max_address_bytes));
-    second_.set_up(objects_.second.get(), envelope_bytes + limits_.copied_bytes);
-    if (objects_.provider() == never_fails) injected_bytes_ = info.tx_attr->inject_size;
-    two_pieces_ = info.tx_attr->iov_limit >= 2;
-    address_ = ByteWriter()
-                   .put(peers_.port())
-                   .put_text(objects_.provider())
-                   .put_text(as_text(objects_.address))
-                   .put_text(as_text(objects_.second_address))
-                   .take();
-}
+      limits_(limits_of(objects_, options)) {}
 
-OfiPort::~OfiPort() {
-    close_endpoint();
+std::string OfiMessenger::failure(std::string_view what, std::size_t bytes, int code) const {
+    return fmt::format("{}: {} {} bytes: {}", name(), what, bytes, reason(code));
 }
 
 // Before any memory: then nothing is under way any more, whatever was. Only memory that belongs to
 // the endpoint must go first.
-void OfiPort::close_endpoint() {
+void OfiMessenger::close() {
     if (registrar_.is_of_endpoint()) memory_.close();
     objects_.second.reset();
     objects_.endpoint.reset();
 }
 
-Result<> OfiPort::prepare() {
-    TUTTI_TRY(wake_.open());
-    const std::size_t longest = first_.message_bytes();
-    const std::size_t fit =
-        std::clamp(most_bounce_bytes / slot_bytes(longest), least_bounces, most_bounces);
-    TUTTI_TRY(
-        sends_.allocate(memory_, share(most_staged, objects_.info->tx_attr->size),
-                        two_pieces_ ? std::min(longest, envelope_bytes + copied_bytes) : longest));
-    const std::size_t queue = objects_.info->rx_attr->size;
-    TUTTI_TRY(first_.start(share(fit, queue)));
-    return second_.start(objects_.second ? share(least_bounces, queue) : 0);
+// ---- addresses -------------------------------------------------------------------------------
+
+void OfiMessenger::publish(ByteWriter& address) const {
+    address.put_text(objects_.provider())
+        .put_text(as_text(objects_.address))
+        .put_text(as_text(objects_.second_address));
+}
+
+Result<OfiMessenger::Published> OfiMessenger::parse(Rank rank, ByteReader& in) const {
+    const std::string provider = in.get_text(fabric::max_address_bytes);
+    Published address;
+    address.endpoint = in.get_text(fabric::max_address_bytes);
+    address.second = in.get_text(fabric::max_address_bytes);
+    if (!in.at_end() || address.endpoint.empty())
+        return fail_rank(Code::invalid, rank, "libfabric: rank {} has published no address", rank);
+    if (provider == objects_.provider()) return address;
+    return fail_rank(Code::unsupported, rank,
+                     "libfabric: rank {} uses the provider '{}' and this rank '{}'; "
+                     "TUTTI_OFI_PROVIDER makes them the same",
+                     rank, provider, objects_.provider());
+}
+
+Result<fi_addr_t> OfiMessenger::insert(Rank rank, ByteView where) {
+    // Providers read as much as their kind of address has: never past the end of a shorter one.
+    Bytes padded(where.begin(), where.end());
+    padded.resize(fabric::max_address_bytes);
+    fi_addr_t address = FI_ADDR_NOTAVAIL;
+    const int inserted =
+        fi_av_insert(objects_.addresses.get(), padded.data(), 1, &address, 0, nullptr);
+    if (inserted == 1) return address;
+    return fail_fi(*objects_.info, fmt::format("taking the address of rank {}", rank),
+                   inserted < 0 ? inserted : -FI_EINVAL);
+}
+
+Result<> OfiMessenger::take_address(MessagePeer& peer, ByteView where) {
+    if (peer.address != FI_ADDR_NOTAVAIL) return {};
+    TUTTI_ASSIGN(peer.address, insert(peer.rank, where));
+    return {};
+}
+
+Result<> OfiMessenger::connect(MessagePeer& peer, const Published& address) {
+    TUTTI_TRY(take_address(peer, as_bytes(address.endpoint)));
+    if (!address.second.empty() && peer.second == FI_ADDR_NOTAVAIL) {
+        TUTTI_ASSIGN(peer.second, insert(peer.rank, as_bytes(address.second)));
+    }
+    return {};
+}
+
+// Over sockets there is a connection now.
+void OfiMessenger::note_reached(const MessagePeer& peer) {
+    if (!limits_.port.sockets) return;
+    std::array<std::byte, fabric::max_address_bytes> where{};
+    std::size_t bytes = where.size();
+    if (fi_av_lookup(objects_.addresses.get(), peer.address, where.data(), &bytes) != 0) return;
+    net::bound_hidden_if_local(objects_.address,
+                               ByteView(where.data(), std::min(bytes, where.size())));
+}
+
+// ---- messages and payloads -------------------------------------------------------------------
+
+int OfiMessenger::hand_over(fabric::StagedMessage& staged) {
+    fid_ep* const endpoint = staged.second ? objects_.second.get() : objects_.endpoint.get();
+    return static_cast<int>(fi_send(endpoint, staged.data, staged.bytes, descriptor_of(staged),
+                                    staged.second ? staged.peer->second : staged.peer->address,
+                                    static_cast<OpContext*>(&staged)));
+}
+
+int OfiMessenger::send(fabric::StagedMessage& staged) {
+    const int code = hand_over(staged);
+    if (code != -FI_EAGAIN || !staged.second) return code;
+    // The first way will do until that connection is made, or has room.
+    staged.second = false;
+    return hand_over(staged);
+}
+
+int OfiMessenger::inject(const fabric::StagedMessage& staged) {
+    return static_cast<int>(
+        fi_inject(objects_.endpoint.get(), staged.data, staged.bytes, staged.peer->address));
+}
+
+int OfiMessenger::send_in_place(fabric::PayloadOut& out) {
+    const fabric::StagedMessage& staged = *out.staged;
+    const std::array pieces = {iovec{staged.data, staged.bytes},
+                               iovec{const_cast<std::byte*>(out.data), out.bytes}};
+    std::array<void*, 2> descriptors = {descriptor_of(staged), descriptor_of(out.registered)};
+    return static_cast<int>(fi_sendv(objects_.endpoint.get(), pieces.data(), descriptors.data(), 2,
+                                     out.peer->address, static_cast<OpContext*>(&out)));
+}
+
+int OfiMessenger::post(fabric::BounceBuffer& bounce) {
+    fid_ep* const endpoint = bounce.second ? objects_.second.get() : objects_.endpoint.get();
+    return static_cast<int>(fi_recv(endpoint, bounce.data, bounce.bytes, descriptor_of(bounce),
+                                    FI_ADDR_UNSPEC, static_cast<OpContext*>(&bounce)));
+}
+
+int OfiMessenger::send_payload(fabric::PayloadOut& out) {
+    return static_cast<int>(fi_tsend(objects_.endpoint.get(), out.data, out.bytes,
+                                     descriptor_of(out.registered), out.peer->address, out.tag,
+                                     static_cast<OpContext*>(&out)));
+}
+
+int OfiMessenger::receive_payload(fabric::PayloadIn& in, std::byte* where) {
+    return static_cast<int>(fi_trecv(objects_.endpoint.get(), where, in.bytes,
+                                     descriptor_of(in.registered), FI_ADDR_UNSPEC, in.tag(), 0,
+                                     static_cast<OpContext*>(&in)));
+}
+
+void OfiMessenger::cancel(fabric::PayloadIn& in) {
+    fi_cancel(&objects_.endpoint->fid, static_cast<OpContext*>(&in));
 }
 
 // ---- completions -----------------------------------------------------------------------------
 
-bool OfiPort::progress() {
-    if (!broken_.empty()) return false;
-    check_peers();
-    bool moved = is_behind() && retry();
-    // What is there now; not what comes meanwhile, or a busy peer would keep us here for ever.
-    if (!completions_.read() && completions_.waiting().empty()) return moved;
-    CqEntry completion;
-    for (std::size_t left = completions_.waiting().size();
-         left > 0 && completions_.next(completion); --left) {
-        handle(completion);
-        moved = true;
+std::size_t OfiMessenger::read(std::span<fabric::OpCompletion> completions) {
+    std::array<fi_cq_msg_entry, 16> entries;
+    const ssize_t got = fi_cq_read(objects_.completions.get(), entries.data(),
+                                   std::min(entries.size(), completions.size()));
+    if (got == -FI_EAVAIL) return read_error(completions);
+    std::size_t count = 0;
+    for (ssize_t i = 0; i < got; ++i) {
+        const fi_cq_msg_entry& entry = entries[static_cast<std::size_t>(i)];
+        if (auto* operation = static_cast<OpContext*>(entry.op_context))
+            completions[count++] = {operation, entry.len, 0};
     }
-    return moved;
+    return count;
 }
 
-void OfiPort::handle(const CqEntry& completion) {
-    if (completion.error != 0) return failed(completion);
-    switch (completion.operation->kind) {
-        case OpContext::Kind::receive:
-            return arrived(static_cast<BounceBuffer&>(*completion.operation), completion.bytes);
-        case OpContext::Kind::staged: {
-            auto& staged = static_cast<Staged&>(*completion.operation);
-            if (!staged.second) peers_.reach(*staged.peer, limits_.sockets);
-            return sends_.give(staged);
-        }
-        case OpContext::Kind::payload_out:
-            return finish(static_cast<PayloadOut&>(*completion.operation), Code::ok);
-        case OpContext::Kind::payload_in: {
-            auto& in = static_cast<PayloadIn&>(*completion.operation);
-            if (completion.bytes == in.bytes) return fetched(in, Code::ok);
-            OfiPeer& peer = *in.peer;
-            const std::size_t announced = in.bytes;
-            fetched(in, Code::peer_lost);
-            return mark_lost(peer, fmt::format("libfabric: a payload of {} bytes instead of {}",
-                                               completion.bytes, announced));
-        }
+std::size_t OfiMessenger::read_error(std::span<fabric::OpCompletion> completions) {
+    fi_cq_err_entry entry{};
+    if (fi_cq_readerr(objects_.completions.get(), &entry, 0) <= 0) return 0;
+    auto* operation = static_cast<OpContext*>(entry.op_context);
+    if (!operation) {
+        log::debug("{}: {}", name(), reason(entry.err));
+        return 0;
     }
+    completions[0] = {operation, entry.len, entry.err == 0 ? FI_EIO : entry.err};
+    return 1;
 }
 
-void OfiPort::failed(const CqEntry& completion) {
-    const auto cause = [&](std::string_view what, std::size_t bytes) {
-        return fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
-                           reason(completion.error));
-    };
-    switch (completion.operation->kind) {
-        case OpContext::Kind::receive: {
-            auto& bounce = static_cast<BounceBuffer&>(*completion.operation);
-            ReceiveBuffers& buffers = *bounce.of;
-            buffers.completed();
-            buffers.give(bounce);
-            log::debug("{}", cause("receiving up to", buffers.message_bytes()));
-            return post_more(buffers);
-        }
-        case OpContext::Kind::staged: {
-            auto& staged = static_cast<Staged&>(*completion.operation);
-            OfiPeer& peer = *staged.peer;
-            const std::size_t bytes = staged.bytes;
-            sends_.give(staged);
-            return mark_lost(peer, cause("sending", bytes));
-        }
-        case OpContext::Kind::payload_out: {
-            auto& out = static_cast<PayloadOut&>(*completion.operation);
-            OfiPeer& peer = *out.peer;
-            const std::size_t bytes = out.bytes;
-            finish(out, Code::peer_lost);
-            return mark_lost(peer, cause("sending", bytes));
-        }
-        case OpContext::Kind::payload_in: {
-            auto& in = static_cast<PayloadIn&>(*completion.operation);
-            OfiPeer& peer = *in.peer;
-            const std::size_t bytes = in.bytes;
-            fetched(in, Code::peer_lost);
-            return mark_lost(peer, cause("receiving", bytes));
-        }
-    }
-}
+// ---- the port --------------------------------------------------------------------------------
 
-bool OfiPort::arm() {
-    const bool idle = completions_.waiting().empty() && control_.empty() && granted_.empty();
-    return idle && wake_.arm();
-}
-
-Result<> OfiPort::add_memory(std::byte* data, std::size_t bytes) {
-    return broken_.empty() ? memory_.add(data, bytes) : Result<>{};
-}
-
-void OfiPort::remove_memory(std::byte* data, std::size_t bytes) {
-    memory_.remove(data, bytes);
-}
-
-// Completions of anything else wait for progress(): no events come from here.
-void OfiPort::flush(Deadline deadline) {
-    Pace pace(deadline);
-    while (broken_.empty() && (sends_.any_leaving() || !control_.empty() || !granted_.empty())) {
-        retry();
-        const bool read = completions_.read();
-        completions_.waiting().remove_if([&](const CqEntry& one) {
-            const bool wanted = one.operation->kind == OpContext::Kind::staged && one.error == 0;
-            if (wanted) handle(one);
-            return wanted;
-        });
-        if (read ? deadline.passed() : !pace.pause()) return;
-    }
+Result<std::unique_ptr<fabric::Port>> open_port(const fi_info& info, const PortOptions& options,
+                                                fabric::PortEvents& events) {
+    TUTTI_ASSIGN(Objects objects, open_objects(info, fabric::most_operations));
+    auto port = std::make_unique<fabric::RendezvousPort<OfiMessenger>>(
+        options.rank, options.size, events, std::move(objects), options);
+    TUTTI_TRY(port->open());
+    return port;
 }
 
 }  // namespace tutti::ofi

@@ -1,16 +1,13 @@
-// Payloads that go from the caller's memory to the caller's memory.
+// Objects that stay at their address and have numbers that peers can be told.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <vector>
 
-#include "transports/ofi/operations.h"
+namespace tutti::fabric {
 
-namespace tutti::ofi {
-
-/// Objects that stay at their address and have numbers that peers can be told: a number that is not
-/// taken any more finds nothing.
+/// T has `uint64_t number`. A number that is not taken any more finds nothing.
 template <typename T>
 class Slots {
 public:
@@ -58,21 +55,4 @@ private:
     std::vector<uint32_t> free_;
 };
 
-/// All that are announced or under way, in both directions.
-struct Payloads {
-    Slots<PayloadOut> outgoing;
-    Slots<PayloadIn> incoming;
-
-    bool any() const { return outgoing.taken() + incoming.taken() > 0; }
-    /// Whether something happens when that peer says so.
-    bool wait_for(const OfiPeer& peer) {
-        bool waits = false;
-        outgoing.each([&](const PayloadOut& out) { waits |= out.peer == &peer; });
-        incoming.each([&](const PayloadIn& in) {
-            waits |= in.peer == &peer && in.state == PayloadIn::State::fetching;
-        });
-        return waits;
-    }
-};
-
-}  // namespace tutti::ofi
+}  // namespace tutti::fabric

@@ -1,0 +1,139 @@
+// A rendezvous port's own memory for messages: buffers that they leave from, and buffers that they
+// come in.
+#pragma once
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "fabric/rendezvous/messenger.h"
+
+namespace tutti::fabric {
+
+/// A payload begins a cache line.
+inline constexpr std::size_t buffer_offset_bytes =
+    round_up(envelope_bytes, cache_line_bytes) - envelope_bytes;
+/// The memory that a buffer for messages of so many bytes takes.
+constexpr std::size_t buffer_bytes(std::size_t message_bytes) {
+    return round_up(buffer_offset_bytes + message_bytes, cache_line_bytes);
+}
+
+/// A port has so many buffers, each for so long a message. They are few enough to stay in the
+/// cache, which they go round in: buffers posted for small messages, and as many for those that
+/// leave; halved where the library's queues are short, which large payloads want a part of too.
+struct BufferCounts {
+    static constexpr std::size_t least_bounces = 8, most_bounces = 64, most_staged = 128;
+
+    explicit BufferCounts(const MessengerLimits& limits);
+    std::size_t message_bytes, second_bytes;  // of the longest that comes to an endpoint
+    std::size_t sent_bytes;                   // of the longest that leaves
+    std::size_t sends, receives, second_receives;
+};
+/// A completion queue never overruns if it has room for all that is posted, and for many payloads
+/// on their way at once.
+inline constexpr std::size_t most_operations =
+    BufferCounts::most_bounces + BufferCounts::least_bounces + BufferCounts::most_staged + 2 * 1024;
+
+/// Buffers that messages leave from, and the counts of the sends that the library has not finished:
+/// of each peer, and of all peers that are still there.
+class SendBuffers {
+public:
+    Result<> allocate(LibraryMemory& memory, std::size_t count, std::size_t message_bytes);
+    /// nullptr: the peer has to wait. A peer that takes nothing leaves buffers for the others.
+    StagedMessage* take(MessagePeer& peer) {
+        if (free_.empty() || peer.staged >= buffers_.size() * 3 / 4) return nullptr;
+        StagedMessage* const staged = free_.back();
+        free_.pop_back();
+        staged->peer = &peer;
+        staged->second = false;
+        ++peer.staged;
+        return staged;
+    }
+    void give(StagedMessage& staged) {
+        --staged.peer->staged;
+        free_.push_back(&staged);
+    }
+
+    /// The library has taken a send for that peer.
+    void leaves(MessagePeer& peer) {
+        ++leaving_;
+        ++peer.leaving;
+        peer.refused_since_ns = 0;
+    }
+    /// The library has finished one.
+    void left(MessagePeer& peer) {
+        if (peer.leaving == 0) return;
+        --peer.leaving;
+        --leaving_;
+    }
+    /// That peer's sends do not count any more.
+    void forget(MessagePeer& peer) { leaving_ -= std::exchange(peer.leaving, 0); }
+    void forget_all() { leaving_ = 0; }
+    bool any_leaving() const { return leaving_ > 0; }
+    /// Whether earlier sends explain that the library has no room for another one to that peer.
+    bool may_be_full(const MessagePeer& peer) const {
+        return peer.leaving > 0 || leaving_ >= buffers_.size();
+    }
+
+private:
+    std::vector<RegisteredBlock> blocks_;
+    std::deque<StagedMessage> buffers_;
+    std::vector<StagedMessage*> free_;
+    std::size_t leaving_ = 0;
+};
+
+/// The buffers for what comes to one endpoint. As many as the goal says are posted, as far as the
+/// library takes them; there is more memory for them when all are held.
+class ReceiveBuffers {
+public:
+    /// second: to the second endpoint.
+    ReceiveBuffers(LibraryMemory& memory, bool second) : memory_(memory), second_(second) {}
+
+    /// Allocates and posts the first buffers, for messages of up to so many bytes; as post().
+    template <typename Messenger>
+    Result<> start(Messenger& messenger, std::size_t goal, std::size_t message_bytes) {
+        goal_ = goal;
+        bytes_ = message_bytes;
+        return post(messenger);
+    }
+    /// An error: the endpoint takes no receives at all, and nothing would ever be heard.
+    template <typename Messenger>
+    Result<> post(Messenger& messenger) {
+        while (posted_ < goal_) {
+            // All are held: more memory, so that nobody waits for a message that stays unread.
+            if (free_.empty())
+                if (auto grown = grow(); !grown) return bear(std::move(grown).error());
+            BounceBuffer& buffer = *free_.back();
+            const int code = messenger.post(buffer);
+            if (messenger.is_full(code)) return {};
+            if (code != 0) {
+                Error error;
+                error.message = messenger.failure("posting a receive of", bytes_, code);
+                return bear(std::move(error));
+            }
+            free_.pop_back();
+            ++posted_;
+        }
+        return {};
+    }
+    bool is_behind() const { return posted_ < goal_; }
+    bool has_free() const { return !free_.empty(); }
+    /// The library has given a buffer back.
+    void completed() { --posted_; }
+    /// Nothing reads a buffer any more.
+    void give(BounceBuffer& buffer) { free_.push_back(&buffer); }
+
+private:
+    Result<> grow();
+    Result<> bear(Error error) const;
+
+    LibraryMemory& memory_;
+    const bool second_;
+    std::size_t bytes_ = 0;  // of the longest message
+    std::size_t goal_ = 0, posted_ = 0;
+    std::vector<RegisteredBlock> blocks_;
+    std::deque<BounceBuffer> buffers_;
+    std::vector<BounceBuffer*> free_;  // neither posted nor held
+};
+
+}  // namespace tutti::fabric
