@@ -1,11 +1,11 @@
-// libfabric's calls, as a rendezvous port makes them: a fabric::MessengerContract.
+// libfabric's calls, as a message port makes them: a fabric::MessengerContract.
 #pragma once
 
 #include <rdma/fi_errno.h>
 
 #include <string>
 
-#include "fabric/rendezvous/messenger.h"
+#include "fabric/messages/messenger.h"
 #include "transports/ofi/memory.h"
 #include "transports/ofi/port.h"
 #include "transports/ofi/wake.h"

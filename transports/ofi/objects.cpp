@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "base/log.h"
-#include "fabric/rendezvous/prefix.h"
+#include "fabric/messages/prefix.h"
 
 namespace tutti::ofi {
 namespace {

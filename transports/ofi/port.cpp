@@ -7,7 +7,7 @@
 #include <array>
 
 #include "base/log.h"
-#include "fabric/rendezvous/port.h"
+#include "fabric/messages/port.h"
 #include "net/socket.h"
 #include "transports/ofi/messenger.h"
 
@@ -220,7 +220,7 @@ std::size_t OfiMessenger::read_error(std::span<fabric::OpCompletion> completions
 Result<std::unique_ptr<fabric::Port>> open_port(const fi_info& info, const PortOptions& options,
                                                 fabric::PortEvents& events) {
     TUTTI_ASSIGN(Objects objects, open_objects(info, fabric::most_operations));
-    auto port = std::make_unique<fabric::RendezvousPort<OfiMessenger>>(
+    auto port = std::make_unique<fabric::MessagePort<OfiMessenger>>(
         options.rank, options.size, events, std::move(objects), options);
     TUTTI_TRY(port->open());
     return port;

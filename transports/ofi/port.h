@@ -1,6 +1,6 @@
 // A port over libfabric: one endpoint of reliable datagrams, one completion queue, and the
-// rendezvous of lib/fabric. Over sockets there is a second endpoint. All that the engine sends over
-// sockets comes unasked.
+// protocol of lib/fabric/messages. Over sockets there is a second endpoint. All that the engine
+// sends over sockets comes unasked.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // The smallest library of plain and tagged messages: it moves them between the messengers of one
-// process, and has room, receives and peers as the test says. Its ports are rendezvous ports.
+// process, and has room, receives and peers as the test says. Its ports are message ports.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "fabric/rendezvous/messenger.h"
+#include "fabric/messages/messenger.h"
 #include "wait/event_fd.h"
 
 namespace tutti::test {

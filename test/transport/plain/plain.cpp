@@ -1,4 +1,4 @@
-// The plain transport: the fabric's engine over rendezvous ports, and these over plain messengers.
+// The plain transport: the fabric's engine over message ports, and these over plain messengers.
 #include "transport/plain/plain.h"
 
 #include "fabric/fabric.h"

@@ -1,5 +1,5 @@
-// Rendezvous ports over plain messengers, and what these ports are made of.
-#include "fabric/rendezvous/port.h"
+// Message ports over plain messengers, and what these ports are made of.
+#include "fabric/messages/port.h"
 
 #include <set>
 
@@ -49,7 +49,7 @@ struct Numbered {
     int value = 0;
 };
 
-TEST_CASE("rendezvous slots: a number that was given back finds nothing, also when it is reused") {
+TEST_CASE("message slots: a number that was given back finds nothing, also when it is reused") {
     fabric::Slots<Numbered> slots;
     Numbered& one = slots.take();
     Numbered& two = slots.take();
@@ -69,7 +69,7 @@ TEST_CASE("rendezvous slots: a number that was given back finds nothing, also wh
     REQUIRE(slots.find(99) == nullptr);
 }
 
-TEST_CASE("rendezvous slots: each may give back, and others stay where they are") {
+TEST_CASE("message slots: each may give back, and others stay where they are") {
     fabric::Slots<Numbered> slots;
     std::vector<Numbered*> taken;
     for (int i = 0; i < 100; ++i) {
@@ -83,7 +83,7 @@ TEST_CASE("rendezvous slots: each may give back, and others stay where they are"
     for (int i = 1; i < 100; i += 2) REQUIRE(taken[static_cast<std::size_t>(i)]->value == i);
 }
 
-TEST_CASE("rendezvous queue: keeps the order, through any number of items") {
+TEST_CASE("message queue: keeps the order, through any number of items") {
     fabric::Queue<int> queue;
     int in = 0, out = 0;
     for (int round = 0; round < 50; ++round) {
@@ -105,7 +105,7 @@ TEST_CASE("rendezvous queue: keeps the order, through any number of items") {
     REQUIRE(queue.empty());
 }
 
-TEST_CASE("rendezvous prefix: what no port would send is not believed") {
+TEST_CASE("message prefix: what no port would send is not believed") {
     constexpr std::size_t eager = 32 * 1024;
     const auto prefix = [](PrefixKind kind, uint64_t bytes) {
         Prefix p;
@@ -127,7 +127,7 @@ TEST_CASE("rendezvous prefix: what no port would send is not believed") {
     REQUIRE_FALSE(plausible(prefix(static_cast<PrefixKind>(3), 0), sizeof(Prefix), eager));
 }
 
-TEST_CASE("rendezvous peers: one port of a rank is present, and operations keep the others") {
+TEST_CASE("message peers: one port of a rank is present, and operations keep the others") {
     MessagePeers here(0, 3), there(1, 3);
     REQUIRE(here.port() != there.port());
     REQUIRE(here.find(1) == nullptr);
@@ -144,7 +144,7 @@ TEST_CASE("rendezvous peers: one port of a rank is present, and operations keep 
     REQUIRE(peer.rank == 1);
 }
 
-TEST_CASE("rendezvous peers: hear nobody but the job's present ports") {
+TEST_CASE("message peers: hear nobody but the job's present ports") {
     MessagePeers here(0, 3), there(1, 3);
     MessagePeer me;
     me.port = here.port();
@@ -168,7 +168,7 @@ TEST_CASE("rendezvous peers: hear nobody but the job's present ports") {
     REQUIRE(here.sender_of(right) == nullptr);
 }
 
-TEST_CASE("rendezvous buffers: a peer that takes nothing leaves some for the others") {
+TEST_CASE("message buffers: a peer that takes nothing leaves some for the others") {
     LibraryMemory memory(nullptr, "plain");
     fabric::SendBuffers buffers;
     constexpr std::size_t count = 16, bytes = 1000;
@@ -190,7 +190,7 @@ TEST_CASE("rendezvous buffers: a peer that takes nothing leaves some for the oth
     REQUIRE(buffers.take(slow) == taken.back());
 }
 
-TEST_CASE("rendezvous buffers: know what explains that the library has no room") {
+TEST_CASE("message buffers: know what explains that the library has no room") {
     LibraryMemory memory(nullptr, "plain");
     fabric::SendBuffers buffers;
     REQUIRE(buffers.allocate(memory, 4, 100));
@@ -211,7 +211,7 @@ TEST_CASE("rendezvous buffers: know what explains that the library has no room")
 
 // ---- messages --------------------------------------------------------------------------------
 
-TEST_CASE("rendezvous port: carries messages of all sizes, whatever the library can do") {
+TEST_CASE("message port: carries messages of all sizes, whatever the library can do") {
     const PlainReset reset;
     for (const bool two_pieces : {true, false}) {
         for (const unsigned full : {0u, 2u, 7u}) {
@@ -225,7 +225,7 @@ TEST_CASE("rendezvous port: carries messages of all sizes, whatever the library 
     }
 }
 
-TEST_CASE("rendezvous port: messages that cross have an endpoint for either way") {
+TEST_CASE("message port: messages that cross have an endpoint for either way") {
     const PlainReset reset;
     for (const bool second : {true, false}) {
         plain_manners.limits.second = second;
@@ -242,7 +242,7 @@ TEST_CASE("rendezvous port: messages that cross have an endpoint for either way"
     }
 }
 
-TEST_CASE("rendezvous port: the library hears once that a peer has been reached") {
+TEST_CASE("message port: the library hears once that a peer has been reached") {
     const PlainReset reset;
     PortDuo duo(plain());
     const int before = PlainMessenger::reached;
@@ -250,7 +250,7 @@ TEST_CASE("rendezvous port: the library hears once that a peer has been reached"
     REQUIRE(PlainMessenger::reached - before == 2);
 }
 
-TEST_CASE("rendezvous port: takes more messages than it has buffers, and keeps them") {
+TEST_CASE("message port: takes more messages than it has buffers, and keeps them") {
     const PlainReset reset;
     PortDuo duo(plain());
     constexpr uint64_t messages = 500;
@@ -269,7 +269,7 @@ TEST_CASE("rendezvous port: takes more messages than it has buffers, and keeps t
     exchange_all(duo);
 }
 
-TEST_CASE("rendezvous port: many payloads are under way at the same time") {
+TEST_CASE("message port: many payloads are under way at the same time") {
     const PlainReset reset;
     plain_manners.full = 3;
     PortDuo duo(plain());
@@ -292,7 +292,7 @@ TEST_CASE("rendezvous port: many payloads are under way at the same time") {
     REQUIRE(data == got);
 }
 
-TEST_CASE("rendezvous port: tells the sender when a payload is not wanted") {
+TEST_CASE("message port: tells the sender when a payload is not wanted") {
     const PlainReset reset;
     PortDuo duo(plain());
     const Buffer data = pattern(50'000, 1);
@@ -304,7 +304,7 @@ TEST_CASE("rendezvous port: tells the sender when a payload is not wanted") {
     REQUIRE(duo.a.log.unsent_contexts.empty());
 }
 
-TEST_CASE("rendezvous port: a payload leaves from where it was moved to") {
+TEST_CASE("message port: a payload leaves from where it was moved to") {
     const PlainReset reset;
     PortDuo duo(plain());
     const Buffer data = pattern(50'000, 1);
@@ -317,7 +317,7 @@ TEST_CASE("rendezvous port: a payload leaves from where it was moved to") {
     take(duo, duo.b, 1, data);
 }
 
-TEST_CASE("rendezvous port: a payload that the library has cannot be moved") {
+TEST_CASE("message port: a payload that the library has cannot be moved") {
     const PlainReset reset;
     PortDuo duo(plain());
     Buffer data = pattern(10'000, 1);  // in place, behind its header
@@ -351,7 +351,7 @@ struct RawMessenger {
     PlainMessenger messenger;
 };
 
-TEST_CASE("rendezvous port: does not hear strangers, nor grants of what it has not announced") {
+TEST_CASE("message port: does not hear strangers, nor grants of what it has not announced") {
     const PlainReset reset;
     PortDuo duo(plain());
     exchange(duo, duo.a, duo.b, 1, 100);
@@ -391,7 +391,7 @@ TEST_CASE("rendezvous port: does not hear strangers, nor grants of what it has n
     take(duo, duo.b, 1, data);
 }
 
-TEST_CASE("rendezvous port: answers a peer that writes before the engine has named it") {
+TEST_CASE("message port: answers a peer that writes before the engine has named it") {
     const PlainReset reset;
     PortEnd a(plain(), 0), b(plain(), 1);
     REQUIRE(b.port->connect(0, a.port->address()));
@@ -409,7 +409,7 @@ TEST_CASE("rendezvous port: answers a peer that writes before the engine has nam
     a.port->release(a.log.messages[0].hold);
 }
 
-TEST_CASE("rendezvous port: refuses addresses that are none, and ranks that do not exist") {
+TEST_CASE("message port: refuses addresses that are none, and ranks that do not exist") {
     const PlainReset reset;
     PortEnd a(plain(), 0), b(plain(), 1);
     REQUIRE_FALSE(a.port->connect(1, {}));
@@ -423,7 +423,7 @@ TEST_CASE("rendezvous port: refuses addresses that are none, and ranks that do n
 
 // ---- losses ----------------------------------------------------------------------------------
 
-TEST_CASE("rendezvous port: a disconnect ends what is under way, in every state") {
+TEST_CASE("message port: a disconnect ends what is under way, in every state") {
     const PlainReset reset;
     PortDuo duo(plain());
     const Buffer data = pattern(50'000, 3);
@@ -442,8 +442,7 @@ TEST_CASE("rendezvous port: a disconnect ends what is under way, in every state"
     REQUIRE(duo.a.port->send(1, data.data(), data.data(), 8, nullptr) == Progress::failed);
 }
 
-TEST_CASE(
-    "rendezvous port: a library that does not let go ends the port, and no peer is to blame") {
+TEST_CASE("message port: a library that does not let go ends the port, and no peer is to blame") {
     const PlainReset reset;
     PortDuo duo(plain());
     const Buffer data = pattern(50'000, 3);
@@ -464,7 +463,7 @@ TEST_CASE(
     duo.b.port->flush(Deadline{});
 }
 
-TEST_CASE("rendezvous port: hears that a peer's endpoint is gone, once, while a payload waits") {
+TEST_CASE("message port: hears that a peer's endpoint is gone, once, while a payload waits") {
     const PlainReset reset;
     PortDuo duo(plain());
     exchange(duo, duo.b, duo.a, 0, 100);
@@ -487,7 +486,7 @@ TEST_CASE("rendezvous port: hears that a peer's endpoint is gone, once, while a 
     duo.b.port->release(duo.b.log.messages[0].hold);
 }
 
-TEST_CASE("rendezvous port: a peer that was reached and takes nothing any more is lost") {
+TEST_CASE("message port: a peer that was reached and takes nothing any more is lost") {
     const PlainReset reset;
     PortDuo duo(plain());
     exchange(duo, duo.a, duo.b, 1, 100);
@@ -503,7 +502,7 @@ TEST_CASE("rendezvous port: a peer that was reached and takes nothing any more i
     REQUIRE(duo.b.port->send(0, data.data(), data.data(), 8, nullptr) == Progress::busy);
 }
 
-TEST_CASE("rendezvous port: without any receive it does not open") {
+TEST_CASE("message port: without any receive it does not open") {
     const PlainReset reset;
     plain_manners.posts_nothing = true;
     PortLog log;
@@ -524,7 +523,7 @@ struct Registrar final : MemoryRegistrar {
     int left = 1000, deregistered = 0;
 };
 
-TEST_CASE("rendezvous port: memory that cannot be registered is this rank's fault") {
+TEST_CASE("message port: memory that cannot be registered is this rank's fault") {
     const PlainReset reset;
     Registrar registrar;
     plain_manners.registrar = &registrar;
@@ -548,7 +547,7 @@ TEST_CASE("rendezvous port: memory that cannot be registered is this rank's faul
     REQUIRE(registrar.deregistered > 0);
 }
 
-TEST_CASE("rendezvous port: a flush waits until what was sent has left, or its time is over") {
+TEST_CASE("message port: a flush waits until what was sent has left, or its time is over") {
     const PlainReset reset;
     PortDuo duo(plain());
     const Buffer data = pattern(1000, 3);
@@ -561,7 +560,7 @@ TEST_CASE("rendezvous port: a flush waits until what was sent has left, or its t
     take(duo, duo.b, 1, data);
 }
 
-TEST_CASE("rendezvous port: its descriptor is quiet once it was heard") {
+TEST_CASE("message port: its descriptor is quiet once it was heard") {
     const PlainReset reset;
     PortDuo duo(plain());
     REQUIRE(is_quiet_when_heard(duo.a, 1, duo.b));

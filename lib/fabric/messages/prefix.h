@@ -1,4 +1,4 @@
-// Every message between two rendezvous ports begins with a prefix, then comes the engine's header
+// Every message between two message ports begins with a prefix, then comes the engine's header
 // where there is one, then the payload of an eager message or the library's address of the sender
 // that announces a large one.
 //

@@ -12,33 +12,33 @@
 
 #include <string_view>
 
-#include "fabric/rendezvous/buffers.h"
-#include "fabric/rendezvous/messenger.h"
-#include "fabric/rendezvous/payloads.h"
-#include "fabric/rendezvous/peers.h"
+#include "fabric/messages/buffers.h"
+#include "fabric/messages/messenger.h"
+#include "fabric/messages/payloads.h"
+#include "fabric/messages/peers.h"
 
 namespace tutti::fabric {
 
 /// The Messenger is part of the port, which calls it directly: see MessengerContract.
 template <typename Messenger>
-class RendezvousPort final : public Port,
-                             private PortDoorbell,
-                             private PortMemory,
-                             private SecondPath,
-                             private PayloadMover {
+class MessagePort final : public Port,
+                          private PortDoorbell,
+                          private PortMemory,
+                          private SecondPath,
+                          private PayloadMover {
     static_assert(MessengerContract<Messenger>);
 
 public:
     /// messenger: the arguments of its constructor.
     template <typename... Made>
-    RendezvousPort(Rank rank, Rank size, PortEvents& events, Made&&... messenger)
+    MessagePort(Rank rank, Rank size, PortEvents& events, Made&&... messenger)
         : events_(events), messenger_(std::forward<Made>(messenger)...), peers_(rank, size) {
         ByteWriter address;
         messenger_.publish(address.put(peers_.port()));
         address_ = address.take();
     }
     // Before any memory: nothing is under way then any more.
-    ~RendezvousPort() override { messenger_.close(); }
+    ~MessagePort() override { messenger_.close(); }
     /// Before it is used.
     Result<> open();
 
@@ -136,6 +136,6 @@ private:
 
 }  // namespace tutti::fabric
 
-#include "fabric/rendezvous/port_losses.h"
-#include "fabric/rendezvous/port_receive.h"
-#include "fabric/rendezvous/port_send.h"
+#include "fabric/messages/port_losses.h"
+#include "fabric/messages/port_receive.h"
+#include "fabric/messages/port_send.h"

@@ -1,10 +1,10 @@
-// The peers that a rendezvous port knows.
+// The peers that a message port knows.
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "fabric/rendezvous/operations.h"
+#include "fabric/messages/operations.h"
 
 namespace tutti::fabric {
 

@@ -1,9 +1,9 @@
-// A rendezvous port's outgoing direction.
+// A message port's outgoing direction.
 #pragma once
 
 #include <cstring>
 
-#include "fabric/rendezvous/port.h"
+#include "fabric/messages/port.h"
 
 namespace tutti::fabric {
 
@@ -12,7 +12,7 @@ namespace tutti::fabric {
 inline constexpr int64_t reconnect_ns = 500'000'000;
 
 template <typename Messenger>
-Progress RendezvousPort<Messenger>::post(StagedMessage& staged) {
+Progress MessagePort<Messenger>::post(StagedMessage& staged) {
     const int code = messenger_.send(staged);
     MessagePeer& peer = *staged.peer;
     if (code == 0) {
@@ -25,7 +25,7 @@ Progress RendezvousPort<Messenger>::post(StagedMessage& staged) {
 
 // The library did not take something: is that for now, or for good?
 template <typename Messenger>
-Progress RendezvousPort<Messenger>::refused(MessagePeer& peer, int code, std::size_t bytes) {
+Progress MessagePort<Messenger>::refused(MessagePeer& peer, int code, std::size_t bytes) {
     if (!messenger_.is_full(code)) {
         mark_lost(peer, messenger_.failure("sending", bytes, code),
                   messenger_.is_own(code) ? Culprit::own : Culprit::peer);
@@ -44,8 +44,8 @@ Progress RendezvousPort<Messenger>::refused(MessagePeer& peer, int code, std::si
 }
 
 template <typename Messenger>
-Progress RendezvousPort<Messenger>::send(Rank rank, const std::byte* header, const std::byte* data,
-                                         std::size_t bytes, void* context) {
+Progress MessagePort<Messenger>::send(Rank rank, const std::byte* header, const std::byte* data,
+                                      std::size_t bytes, void* context) {
     MessagePeer* const peer = peers_.find(rank);
     if (!can_send(peer)) return Progress::failed;
     const MessengerLimits& limits = messenger_.limits();
@@ -58,9 +58,9 @@ Progress RendezvousPort<Messenger>::send(Rank rank, const std::byte* header, con
 }
 
 template <typename Messenger>
-Progress RendezvousPort<Messenger>::send_crossing(Rank rank, const std::byte* header,
-                                                  const std::byte* data, std::size_t bytes,
-                                                  unsigned way) {
+Progress MessagePort<Messenger>::send_crossing(Rank rank, const std::byte* header,
+                                               const std::byte* data, std::size_t bytes,
+                                               unsigned way) {
     MessagePeer* const peer = peers_.find(rank);
     const MessengerLimits& limits = messenger_.limits();
     const bool second = way == 1 && bytes <= limits.port.copied_bytes && limits.second;
@@ -72,8 +72,8 @@ Progress RendezvousPort<Messenger>::send_crossing(Rank rank, const std::byte* he
 
 /// With what stands in front of a payload. nullptr: there is no buffer now.
 template <typename Messenger>
-StagedMessage* RendezvousPort<Messenger>::take_staged(MessagePeer& peer, const Prefix& prefix,
-                                                      const std::byte* header) {
+StagedMessage* MessagePort<Messenger>::take_staged(MessagePeer& peer, const Prefix& prefix,
+                                                   const std::byte* header) {
     StagedMessage* const staged = sends_.take(peer);
     if (!staged) return nullptr;
     std::memcpy(staged->data, &prefix, sizeof prefix);
@@ -83,9 +83,9 @@ StagedMessage* RendezvousPort<Messenger>::take_staged(MessagePeer& peer, const P
 }
 
 template <typename Messenger>
-Progress RendezvousPort<Messenger>::send_copied(MessagePeer& peer, const std::byte* header,
-                                                const std::byte* data, std::size_t bytes,
-                                                bool second) {
+Progress MessagePort<Messenger>::send_copied(MessagePeer& peer, const std::byte* header,
+                                             const std::byte* data, std::size_t bytes,
+                                             bool second) {
     StagedMessage* const staged =
         take_staged(peer, peers_.prefix_to(peer, Prefix::Kind::eager, 0, bytes), header);
     if (!staged) return Progress::busy;
@@ -104,8 +104,8 @@ Progress RendezvousPort<Messenger>::send_copied(MessagePeer& peer, const std::by
 /// A payload that stays where it is, behind that message. nullptr: it cannot be registered; the
 /// peer is lost for that.
 template <typename Messenger>
-PayloadOut* RendezvousPort<Messenger>::borrow(StagedMessage& staged, const std::byte* data,
-                                              std::size_t bytes, void* context) {
+PayloadOut* MessagePort<Messenger>::borrow(StagedMessage& staged, const std::byte* data,
+                                           std::size_t bytes, void* context) {
     MessagePeer& peer = *staged.peer;
     auto registered = messenger_.library_memory().use(data, bytes);
     if (!registered) {
@@ -126,8 +126,8 @@ PayloadOut* RendezvousPort<Messenger>::borrow(StagedMessage& staged, const std::
 
 // The header from our buffer, the payload from the caller's.
 template <typename Messenger>
-Progress RendezvousPort<Messenger>::send_in_place(StagedMessage& staged, const std::byte* data,
-                                                  std::size_t bytes, void* context) {
+Progress MessagePort<Messenger>::send_in_place(StagedMessage& staged, const std::byte* data,
+                                               std::size_t bytes, void* context) {
     PayloadOut* const out = borrow(staged, data, bytes, context);
     if (!out) return Progress::failed;
     MessagePeer& peer = *staged.peer;
@@ -142,9 +142,8 @@ Progress RendezvousPort<Messenger>::send_in_place(StagedMessage& staged, const s
 }
 
 template <typename Messenger>
-Progress RendezvousPort<Messenger>::announce(MessagePeer& peer, const std::byte* header,
-                                             const std::byte* data, std::size_t bytes,
-                                             void* context) {
+Progress MessagePort<Messenger>::announce(MessagePeer& peer, const std::byte* header,
+                                          const std::byte* data, std::size_t bytes, void* context) {
     StagedMessage* const staged = take_staged(peer, {}, header);
     if (!staged) return Progress::busy;
     PayloadOut* const out = borrow(*staged, data, bytes, context);
@@ -166,15 +165,15 @@ Progress RendezvousPort<Messenger>::announce(MessagePeer& peer, const std::byte*
 // ---- grants ----------------------------------------------------------------------------------
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::send_control(MessagePeer& peer, Prefix::Kind kind, uint64_t number,
-                                             uint64_t bytes) {
+void MessagePort<Messenger>::send_control(MessagePeer& peer, Prefix::Kind kind, uint64_t number,
+                                          uint64_t bytes) {
     const QueuedControl control{&peer, peers_.prefix_to(peer, kind, number, bytes)};
     if (!control_.empty() || !try_send_control(control)) control_.push(control);
 }
 
 // False: not yet.
 template <typename Messenger>
-bool RendezvousPort<Messenger>::try_send_control(const QueuedControl& control) {
+bool MessagePort<Messenger>::try_send_control(const QueuedControl& control) {
     if (control.peer->gone || !broken_.empty()) return true;
     StagedMessage* const staged = sends_.take(*control.peer);
     if (!staged) return false;
@@ -185,7 +184,7 @@ bool RendezvousPort<Messenger>::try_send_control(const QueuedControl& control) {
 
 // Each once: what finds no room goes to the end, behind other peers'.
 template <typename Messenger>
-bool RendezvousPort<Messenger>::retry() {
+bool MessagePort<Messenger>::retry() {
     bool moved = false;
     const auto note = [&](bool sent) {
         moved |= sent;
@@ -202,7 +201,7 @@ bool RendezvousPort<Messenger>::retry() {
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::granted(MessagePeer& peer, const Prefix& prefix) {
+void MessagePort<Messenger>::granted(MessagePeer& peer, const Prefix& prefix) {
     PayloadOut* const out = payloads_.outgoing.find(prefix.number);
     if (!out || out->peer != &peer || out->state != PayloadOut::State::announced) return;
     if (prefix.kind == Prefix::Kind::drop) return finish(*out, Code::ok);
@@ -213,7 +212,7 @@ void RendezvousPort<Messenger>::granted(MessagePeer& peer, const Prefix& prefix)
 
 // False: not yet.
 template <typename Messenger>
-bool RendezvousPort<Messenger>::try_send_payload(PayloadOut& out) {
+bool MessagePort<Messenger>::try_send_payload(PayloadOut& out) {
     if (const int code = messenger_.send_payload(out); code != 0)
         return refused(*out.peer, code, out.bytes) != Progress::busy;
     out.state = PayloadOut::State::sending;
@@ -223,7 +222,7 @@ bool RendezvousPort<Messenger>::try_send_payload(PayloadOut& out) {
 
 /// Only what nobody has asked for yet: the rest the library has.
 template <typename Messenger>
-bool RendezvousPort<Messenger>::move(void* context, std::byte* where) {
+bool MessagePort<Messenger>::move(void* context, std::byte* where) {
     bool moved = false;
     payloads_.outgoing.each([&](PayloadOut& out) {
         if (out.context != context || out.state == PayloadOut::State::sending) return;
@@ -237,7 +236,7 @@ bool RendezvousPort<Messenger>::move(void* context, std::byte* where) {
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::finish(PayloadOut& out, Code code) {
+void MessagePort<Messenger>::finish(PayloadOut& out, Code code) {
     void* const context = out.context;
     if (out.staged) sends_.give(*out.staged);
     payloads_.outgoing.give(out);

@@ -1,4 +1,4 @@
-// A rendezvous port's completions, and its incoming direction.
+// A message port's completions, and its incoming direction.
 #pragma once
 
 #include <algorithm>
@@ -6,13 +6,13 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "fabric/rendezvous/port.h"
+#include "fabric/messages/port.h"
 #include "wait/pace.h"
 
 namespace tutti::fabric {
 
 template <typename Messenger>
-Result<> RendezvousPort<Messenger>::open() {
+Result<> MessagePort<Messenger>::open() {
     TUTTI_TRY(messenger_.open());
     const BufferCounts counts(messenger_.limits());
     TUTTI_TRY(sends_.allocate(messenger_.library_memory(), counts.sends, counts.sent_bytes));
@@ -21,7 +21,7 @@ Result<> RendezvousPort<Messenger>::open() {
 }
 
 template <typename Messenger>
-bool RendezvousPort<Messenger>::progress() {
+bool MessagePort<Messenger>::progress() {
     if (!broken_.empty()) return false;
     check_peers();
     const bool behind = !control_.empty() || !payloads_.granted.empty() || first_.is_behind() ||
@@ -33,7 +33,7 @@ bool RendezvousPort<Messenger>::progress() {
 /// Handles the completions that are there now; not what comes meanwhile, or a busy peer would keep
 /// this thread for ever.
 template <typename Messenger>
-bool RendezvousPort<Messenger>::take_completions() {
+bool MessagePort<Messenger>::take_completions() {
     std::array<OpCompletion, 16> completions;
     const std::size_t count = broken_.empty() ? messenger_.read(completions) : 0;
     for (std::size_t i = 0; i < count && broken_.empty(); ++i) handle(completions[i]);
@@ -41,7 +41,7 @@ bool RendezvousPort<Messenger>::take_completions() {
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::handle(const OpCompletion& completion) {
+void MessagePort<Messenger>::handle(const OpCompletion& completion) {
     OpContext& operation = *completion.operation;
     if (operation.kind == OpContext::Kind::receive)
         return received(static_cast<BounceBuffer&>(operation), completion);
@@ -79,7 +79,7 @@ void RendezvousPort<Messenger>::handle(const OpCompletion& completion) {
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::flush(Deadline deadline) {
+void MessagePort<Messenger>::flush(Deadline deadline) {
     Pace pace(deadline);
     while (broken_.empty() &&
            (sends_.any_leaving() || !control_.empty() || !payloads_.granted.empty()))
@@ -89,13 +89,13 @@ void RendezvousPort<Messenger>::flush(Deadline deadline) {
 // ---- messages --------------------------------------------------------------------------------
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::post_more(ReceiveBuffers& buffers) {
+void MessagePort<Messenger>::post_more(ReceiveBuffers& buffers) {
     if (!broken_.empty()) return;
     if (const auto posted = buffers.post(messenger_); !posted) fail_port(posted.error().message);
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::received(BounceBuffer& bounce, const OpCompletion& completion) {
+void MessagePort<Messenger>::received(BounceBuffer& bounce, const OpCompletion& completion) {
     ReceiveBuffers& buffers = *bounce.of;
     buffers.completed();
     if (completion.error != 0)
@@ -107,7 +107,7 @@ void RendezvousPort<Messenger>::received(BounceBuffer& bounce, const OpCompletio
 
 // True: the engine holds the buffer.
 template <typename Messenger>
-bool RendezvousPort<Messenger>::handle_message(BounceBuffer& bounce, std::size_t bytes) {
+bool MessagePort<Messenger>::handle_message(BounceBuffer& bounce, std::size_t bytes) {
     Prefix prefix;
     if (bytes < sizeof prefix) return false;
     std::memcpy(&prefix, bounce.data, sizeof prefix);
@@ -138,8 +138,8 @@ bool RendezvousPort<Messenger>::handle_message(BounceBuffer& bounce, std::size_t
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::deliver_announced(MessagePeer& peer, const BounceBuffer& bounce,
-                                                  const Prefix& prefix, std::size_t bytes) {
+void MessagePort<Messenger>::deliver_announced(MessagePeer& peer, const BounceBuffer& bounce,
+                                               const Prefix& prefix, std::size_t bytes) {
     const ByteView where(bounce.data + envelope_bytes, bytes - envelope_bytes);
     if (const auto known = messenger_.take_address(peer, where); !known)
         return mark_lost(peer, known.error().message,
@@ -159,8 +159,8 @@ void RendezvousPort<Messenger>::deliver_announced(MessagePeer& peer, const Bounc
 // ---- payloads --------------------------------------------------------------------------------
 
 template <typename Messenger>
-Progress RendezvousPort<Messenger>::fetch(void* hold, std::byte* where, std::size_t bytes,
-                                          void* context) {
+Progress MessagePort<Messenger>::fetch(void* hold, std::byte* where, std::size_t bytes,
+                                       void* context) {
     auto& in = static_cast<PayloadIn&>(*static_cast<OpContext*>(hold));
     if (in.peer->gone || !broken_.empty() || bytes != in.bytes) return Progress::failed;
     auto registered = messenger_.library_memory().use(where, bytes);
@@ -183,14 +183,14 @@ Progress RendezvousPort<Messenger>::fetch(void* hold, std::byte* where, std::siz
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::fetched(PayloadIn& in, Code code) {
+void MessagePort<Messenger>::fetched(PayloadIn& in, Code code) {
     in.state = PayloadIn::State::ended;
     in.registered = {};
     events_.fetched(in.context, code);
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::release(void* hold) {
+void MessagePort<Messenger>::release(void* hold) {
     auto* const operation = static_cast<OpContext*>(hold);
     if (operation->kind == OpContext::Kind::receive) {
         auto& bounce = static_cast<BounceBuffer&>(*operation);

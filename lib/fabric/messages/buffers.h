@@ -1,4 +1,4 @@
-// A rendezvous port's own memory for messages: buffers that they leave from, and buffers that they
+// A message port's own memory for messages: buffers that they leave from, and buffers that they
 // come in.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/rendezvous/messenger.h"
+#include "fabric/messages/messenger.h"
 
 namespace tutti::fabric {
 

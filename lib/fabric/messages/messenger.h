@@ -1,10 +1,10 @@
-// The seam between a rendezvous port and its library: a messenger makes the library's calls.
+// The seam between a message port and its library: a messenger makes the library's calls.
 #pragma once
 
 #include <concepts>
 #include <span>
 
-#include "fabric/rendezvous/operations.h"
+#include "fabric/messages/operations.h"
 
 namespace tutti::fabric {
 

@@ -1,4 +1,4 @@
-#include "fabric/rendezvous/buffers.h"
+#include "fabric/messages/buffers.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
-// The operations that a rendezvous port has under way. The library gets the address of an operation
+// The operations that a message port has under way. The library gets the address of an operation
 // with each call and gives it back with the completion.
 #pragma once
 
 #include <array>
 
-#include "fabric/rendezvous/prefix.h"
+#include "fabric/messages/prefix.h"
 #include "transport/registration/library_memory.h"
 
 namespace tutti::fabric {

@@ -1,9 +1,9 @@
 // Payloads that go from the caller's memory to the caller's memory.
 #pragma once
 
-#include "fabric/rendezvous/operations.h"
-#include "fabric/rendezvous/queue.h"
-#include "fabric/rendezvous/slots.h"
+#include "fabric/messages/operations.h"
+#include "fabric/messages/queue.h"
+#include "fabric/messages/slots.h"
 
 namespace tutti::fabric {
 

@@ -1,4 +1,4 @@
-#include "fabric/rendezvous/peers.h"
+#include "fabric/messages/peers.h"
 
 #include <random>
 

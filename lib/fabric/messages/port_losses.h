@@ -1,8 +1,8 @@
-// The end of a rendezvous port's peer, or of the port, and of the operations that wait for it.
+// The end of a message port's peer, or of the port, and of the operations that wait for it.
 #pragma once
 
 #include "base/log.h"
-#include "fabric/rendezvous/port.h"
+#include "fabric/messages/port.h"
 #include "wait/pace.h"
 
 namespace tutti::fabric {
@@ -17,13 +17,13 @@ inline constexpr uint32_t turns_per_look = 16;
 inline constexpr int let_go_ms = 1000;
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::note_reached(MessagePeer& peer) {
+void MessagePort<Messenger>::note_reached(MessagePeer& peer) {
     if (!std::exchange(peer.reached, true)) messenger_.note_reached(peer);
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::mark_lost(MessagePeer& peer, const std::string& cause,
-                                          Culprit culprit) {
+void MessagePort<Messenger>::mark_lost(MessagePeer& peer, const std::string& cause,
+                                       Culprit culprit) {
     if (std::exchange(peer.gone, true)) return;
     events_.lost(peer.rank, cause, culprit);
     drop_waiting(peer);
@@ -31,7 +31,7 @@ void RendezvousPort<Messenger>::mark_lost(MessagePeer& peer, const std::string& 
 
 // Ends what the library does not have in its hands, and asks it to let go of the rest.
 template <typename Messenger>
-void RendezvousPort<Messenger>::drop_waiting(MessagePeer& peer) {
+void MessagePort<Messenger>::drop_waiting(MessagePeer& peer) {
     sends_.forget(peer);
     control_.remove_if([&](const QueuedControl& control) { return control.peer == &peer; });
     payloads_.outgoing.each([&](PayloadOut& out) {
@@ -45,7 +45,7 @@ void RendezvousPort<Messenger>::drop_waiting(MessagePeer& peer) {
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::check_peers() {
+void MessagePort<Messenger>::check_peers() {
     if (++turns_ % turns_per_look != 0 || !payloads_.any()) return;
     const int64_t now = now_ns();
     if (now - looked_ns_ < ping_ns) return;
@@ -56,7 +56,7 @@ void RendezvousPort<Messenger>::check_peers() {
 }
 
 template <typename Messenger>
-Result<> RendezvousPort<Messenger>::connect(Rank rank, ByteView address) {
+Result<> MessagePort<Messenger>::connect(Rank rank, ByteView address) {
     if (!broken_.empty()) return fail_rank(Code::system, rank, "{}", broken_);
     if (!peers_.has_rank(rank))
         return fail_rank(Code::invalid, rank, "{}: there is no rank {}", messenger_.name(), rank);
@@ -70,7 +70,7 @@ Result<> RendezvousPort<Messenger>::connect(Rank rank, ByteView address) {
 }
 
 template <typename Messenger>
-void RendezvousPort<Messenger>::disconnect(Rank rank) {
+void MessagePort<Messenger>::disconnect(Rank rank) {
     MessagePeer* const peer = peers_.find(rank);
     if (!peer) return;
     peer->gone = true;
@@ -86,7 +86,7 @@ void RendezvousPort<Messenger>::disconnect(Rank rank) {
 // endpoint makes sure of that; or it takes no receives. It ends the port for all, and none of the
 // peers that are still there is to blame.
 template <typename Messenger>
-void RendezvousPort<Messenger>::fail_port(std::string_view cause) {
+void MessagePort<Messenger>::fail_port(std::string_view cause) {
     broken_ = fmt::format("{}: closed: {}", messenger_.name(), cause);
     log::warn("{}", broken_);
     messenger_.close();
