@@ -6,7 +6,7 @@
 namespace tutti {
 namespace {
 
-// How often a mismatch may come between joining and issuing before we say so.
+// A mismatch between joining and issuing restarts the attempt. After this many, start() fails.
 constexpr int most_attempts = 8;
 
 }  // namespace
@@ -82,7 +82,7 @@ Result<bool> DeviceCalls::takes(OffloadCall& asked) const {
     TUTTI_ASSIGN(const Kinds both, find_kinds(asked));
     const device::MemoryKind kind = both.device();
     if (!kind.on_device()) {
-        // Of different blocks this rank may have none: then it is where the caller says.
+        // No buffer here (uneven blocks): a device stream says that the call is on the device.
         const bool stated = asked.queue || devices.stream_was_set;
         return call.uneven && call.count == 0 && !asked.in && !asked.out && stated;
     }

@@ -93,9 +93,9 @@ void DeviceGroupBatch::launch(const std::vector<GatheredLaunch*>& all) {
     }
 }
 
-// What is launched in one part is launched with all others, in any order of the calls. Parts are
-// not: there each communicator's calls go one after the other, the first of all of them, then the
-// second. Messages go with the next: which of them a rank calls is its own affair.
+// The library takes all launches of one part together, so their order does not matter. Operations
+// with several parts break that: then round n launches the n-th collective of every communicator. A
+// message joins its communicator's next collective, because ranks need not call the same messages.
 void DeviceGroupBatch::launch_all(std::vector<GatheredLaunch>& all) {
     const bool in_parts = std::any_of(all.begin(), all.end(), [](const GatheredLaunch& w) {
         return w.launcher->parts(*w.device) > 1;

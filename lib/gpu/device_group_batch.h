@@ -1,6 +1,6 @@
-// What one thread calls on device memory for several ranks of its process, launched together: each
-// of a device library's launches may wait for the other ranks', which the thread could only do
-// next.
+// Gathers one thread's calls on device memory for several ranks of its process, and launches them
+// together: a device library's launch may wait for another rank's launch, which the same thread
+// makes.
 #pragma once
 
 #include <functional>

@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-/// What each rank tells the others: the same bytes everywhere.
+/// A rank's device and whether it can join, for agree()'s allgather. Same layout on every host.
 struct Seat {
     int32_t code = 0;  // why it cannot take part
     int32_t version = 0;
@@ -91,7 +91,7 @@ Result<> DeviceJoin::join(device::Ordinal device) {
 Result<> DeviceJoin::join_library(device::Ordinal device) {
     const uint64_t generation = side_.core.generation.load();
     if (side_.devices.path_agreed && side_.devices.generation == generation) return {};
-    // What the old one had bound must not be used again.
+    // Plans that were bound to the previous group must not be used again.
     for (PlanCache& plans : side_.core.plans) plans.drop(by_group);
     side_.planner.use({nullptr, side_.devices.staging});
     side_.devices.group.reset();

@@ -1,6 +1,6 @@
-// How the ranks of a communicator come to a device library's group: each says what it has, rank 0's
-// identifier goes round, all join, and all hear whether all could. Calls come in the same order on
-// every rank, so the first one on device memory is where everyone does this.
+// Joins a communicator's ranks in a device library's group: they exchange their devices, rank 0
+// broadcasts an identifier, all join, and all learn whether every rank could. Ranks issue calls in
+// the same order, so each joins at its first call on device memory.
 #pragma once
 
 #include "gpu/device_side.h"

@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-// What windows are made of comes in units of this.
+// Memory for windows is allocated in multiples of this.
 constexpr std::size_t device_memory_unit = std::size_t{2} << 20;
 
 }  // namespace
@@ -63,7 +63,7 @@ std::vector<Devices::RegisteredMemory>::iterator DeviceMemory::find(const std::b
                         [&](const Devices::RegisteredMemory& known) { return known.data == data; });
 }
 
-// Of the program's own registrations, or of what was handed out; nothing uses it any more.
+// Removes memory of allocate() (handed_out) or of add(). No operation may be using it.
 Result<bool> DeviceMemory::remove(std::byte* data, bool handed_out) {
     const auto found = find(data);
     if (found == side_.devices.memory.end()) return false;

@@ -31,7 +31,7 @@ struct DeviceTransfer {
 };
 
 struct DeviceMessages final : Bundle {
-    /// What a witness says.
+    /// A witness's payload: the sender's description of its message.
     struct Record {
         uint64_t bytes = 0;
         int32_t tag = 0;
@@ -48,7 +48,7 @@ struct DeviceMessages final : Bundle {
         bool direct = false;
         std::size_t pinned_bytes = 0;
     };
-    // Of witnesses: no tag of the program's, and one for all, as their order is what counts.
+    // One tag for all witnesses, which match by their order; no tag of the program's equals it.
     static constexpr int32_t witness_tag = -1;
 
     DeviceMessages(Rank rank, const std::vector<OffloadMessage>& all, bool through_host);

@@ -67,7 +67,7 @@ Result<> DeviceMessenger::check(const std::vector<OffloadMessage>& messages, boo
     return {};
 }
 
-/// Where messages go through the host, ranks need not join for them.
+/// Messages through the host need no device library: only this rank's device is set up.
 Result<> DeviceMessenger::find_device_of(const std::vector<OffloadMessage>& messages) {
     if (side_.devices.joined()) return {};
     for (const OffloadMessage& one : messages) {

@@ -124,7 +124,7 @@ Result<> DeviceOffload::may_wait(const Request& request) const {
                 request.plan ? describe_call(request.tag) : "a message on device memory");
 }
 
-// What is not launched yet does not end, and all are waited for.
+// A wait for all requests would hang: a gathered request does not end before it is launched.
 Result<> DeviceOffload::may_wait_for_all() const {
     if (!DeviceGroupBatch::here().holds(launcher_)) return {};
     return fail(Code::invalid,

@@ -1,4 +1,4 @@
-// What the parts of a communicator's GPU side share.
+// The state that the GPU parts of one communicator share.
 #pragma once
 
 #include "comm/issuer.h"

@@ -1,4 +1,4 @@
-// What a communicator knows of device memory: the device, the group of its library, the streams.
+// A communicator's device state: the device, its library's group, the stream, registered memory.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-/// Where the buffers of one call are.
+/// The kinds of memory of a call's input and output.
 struct Kinds {
     device::MemoryKind in, out;
     bool differ() const { return in != out; }

@@ -51,8 +51,8 @@ public:
         TUTTI_TRY(mark_part(0, stream));
         return finish_part(0, stream, give_up);
     }
-    // Of what is gathered, all that is sent comes before what waits: two ranks' receives may each
-    // wait for the send that the other's thread calls next.
+    // All gathered sends go onto the stream before any receive's wait. Otherwise two ranks that
+    // both call their receives first would wait for each other's sends.
     Result<> launch_part(uint32_t, const void*, void*, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
         callers_ = static_cast<device::StreamHandle>(stream);
@@ -90,7 +90,7 @@ public:
 private:
     enum class Phase : uint8_t { idle, fetching, waiting, storing };
 
-    // What comes for a receive on the device and not straight there.
+    // Pinned memory for a message to the device that arrives in the host's memory instead.
     class PinnedRecvTarget final : public RecvTarget {
     public:
         PinnedRecvTarget(StagedMessages& all, std::byte* pinned) : all_(all), pinned_(pinned) {}
@@ -146,7 +146,7 @@ private:
         if (!put) run_out();
         return put;
     }
-    /// What came onto the stream is over before the buffers are the caller's again.
+    /// Waits for work that the stream has already, as it uses the caller's buffers.
     void run_out() {
         release();
         if (!marked_) {
@@ -198,7 +198,7 @@ private:
             if (came == message.bytes) return true;
             return copy_beside(begun_, message.memory + came, asked + came, message.bytes - came);
         }
-        // What was announced went straight there, or was brought.
+        // An announced message is on the device already; others were kept in pinned memory.
         if (message.sends || message.total > 0 || came == 0) return true;
         return copy_beside(begun_, asked,
                            static_cast<const PinnedRecvTarget*>(message.recv_target)->kept(), came);

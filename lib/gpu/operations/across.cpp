@@ -11,7 +11,7 @@ std::byte* writable(const void* memory) {
     return static_cast<std::byte*>(const_cast<void*>(memory));
 }
 
-/// What both ways have in common: the run's place among the group's.
+/// Common to messages and blocks: this operation's run in the group's launch order.
 class AcrossBase : public TileStages {
 public:
     explicit AcrossBase(AcrossRequest request)
@@ -133,14 +133,14 @@ private:
     std::size_t tile_at(std::size_t tile) const {
         return tile * w_.stretch * static_cast<std::size_t>(r_.stripes.count) * r_.element_bytes;
     }
-    /// Where this rank's part begins.
+    /// The byte offset of this rank's first stripe of a tile.
     std::size_t part_at(std::size_t tile) const {
         return tile_at(tile) +
                static_cast<std::size_t>(first_stripe_) * length(tile) * r_.element_bytes;
     }
     std::size_t remainder_at() const { return (r_.shape.count - remainder_) * r_.element_bytes; }
 
-    /// Of tiles whose stripes' parts have so many elements.
+    /// each: elements of one stripe's part of the tile.
     Result<> bind_tile(bool full, std::size_t each) {
         const std::size_t part = static_cast<std::size_t>(own_stripes_) * each;
         const IntrinsicShape::UnevenBlocks parts = uneven_parts(each);
@@ -169,7 +169,7 @@ private:
         return parts;
     }
 
-    // Of this rank's stripes; the very first one ends with the rest.
+    // This rank's stripes of the tile. Local rank 0 also carries a slice of the remainder.
     std::span<const DeviceBytes> pieces(uint32_t tile) {
         pieces_.clear();
         const std::size_t from = tile * w_.stretch, e = r_.element_bytes;
@@ -246,7 +246,7 @@ private:
     std::size_t bytes(std::size_t tile) const {
         return std::min(w_.stretch, r_.shape.count - tile * w_.stretch) * r_.element_bytes;
     }
-    /// Where the slice of the block at a place lies in the tile's memory.
+    /// Memory for the tile's slice of one block; place: the block's index in by_place.
     std::byte* packed(std::size_t tile, std::size_t place) const {
         const std::size_t slot = r_.by_place.size() * w_.stretch * r_.element_bytes;
         return memory_.data() + tile % w_.slots * slot + place * bytes(tile);

@@ -12,7 +12,7 @@ namespace tutti {
 struct Stripes {
     Rank count = 1;
     Rank carrier(Rank stripe, Rank locals) const { return stripe * locals / count; }
-    /// Of local rank l of `locals`; for `locals` itself, the end.
+    /// The first stripe of a local rank; local == locals gives the end.
     Rank first(Rank local, Rank locals) const { return (local * count + locals - 1) / locals; }
     /// Elements of a stripe. The first has what does not come out even, too.
     std::size_t share(std::size_t elements) const {

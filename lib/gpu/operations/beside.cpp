@@ -21,7 +21,7 @@ public:
         device_->start(tag, in, out);
         fingerprint_->start(tag, nullptr, nullptr);
     }
-    // What the ranks called comes first: the device's trouble may only follow from it.
+    // The fingerprint is checked first: a mismatch among ranks may be the cause of a device error.
     Poll progress() override {
         bool moved = false;
         if (!agreed_) {

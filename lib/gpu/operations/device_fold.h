@@ -24,7 +24,7 @@ public:
 
     /// Puts it on the stream, whose context is current.
     Result<> put(const void* const* inputs, device::StreamHandle stream) const;
-    /// What it comes to, in the order of that stream.
+    /// The sum, in device memory; valid for later work on the stream of put().
     const std::byte* result() const { return result_.data(); }
     std::size_t result_bytes() const { return result_bytes_; }
 

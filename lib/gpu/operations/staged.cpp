@@ -82,7 +82,7 @@ public:
         device::wait_a_while(stored_);
         phase_ = Phase::idle;
     }
-    // What was armed may have ended since.
+    // The inner operation may have ended since it was armed, so disarming always reaches it.
     void arm(bool on) override {
         if (phase_ == Phase::running || !on) inner_->arm(on);
     }
@@ -147,8 +147,8 @@ private:
         return {};
     }
 
-    // What came onto the stream runs out before the buffers are the caller's again; the word, too,
-    // may be looked at.
+    // Work that the stream has already uses the caller's buffers and our words, so wait for it
+    // before the caller may free them.
     void cancel_launch(device::StreamHandle callers) {
         release();
         if (stored_.record(callers)) device::wait_a_while(stored_);

@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-/// What staged operations of a communicator share.
+/// Resources that a communicator's staged operations share.
 struct StagingArea {
     StagingArea(device::Context in, device::DeviceStream beside_callers)
         : context(std::move(in)), aside(std::move(beside_callers)), pinned(context) {}

@@ -120,7 +120,7 @@ public:
     void cancel() override {
         if (!under_way_) return;
         if (runs_on_host()) running().cancel();
-        // What waits for the wire goes on, and then what waits for other devices is ended.
+        // Let the streams pass their waits for the wire; stop() then ends waits for other devices.
         for (const TileWord which : {tiles_done, tiles_freed})
             device::store_word(word(which), base_);
         r_.stages->stop();
@@ -129,7 +129,7 @@ public:
         device::store_word(word(tiles_fetched), base_);
         end();
     }
-    // What was armed may have ended since.
+    // The operation that was armed may have ended since, so disarming reaches both.
     void arm(bool on) override {
         if (on && runs_on_host()) running().arm(true);
         if (on) return;
@@ -151,7 +151,7 @@ private:
     uint32_t& word(TileWord which) const {
         return *reinterpret_cast<uint32_t*>(words_ + which * no_share_bytes);
     }
-    /// What the words say when that many tiles of this run are through.
+    /// The value of a word once `tiles` tiles of this run are done.
     uint32_t after_tiles(uint32_t tiles) const { return base_ - w_->stretches() + tiles; }
 
     Result<> wait_word(device::StreamHandle stream, TileWord which, uint32_t tile) const {
@@ -217,7 +217,7 @@ private:
         }
     }
 
-    /// What comes before on the streams.
+    /// Stream work in front of the library's call.
     Result<> prepare(const Item& item) {
         const device::StreamHandle inside = streams_.inside.handle();
         const uint32_t slot = item.tile % w_->slots();
@@ -229,7 +229,7 @@ private:
             return e_.fetched[slot].hold(inside);
         return item.step == Stage::after ? put_store(item.tile, slot) : Result<>{};
     }
-    /// What comes behind.
+    /// Stream work behind the library's call.
     Result<> conclude(const Item& item, const GiveUp& give_up) {
         const device::StreamHandle inside = streams_.inside.handle();
         const uint32_t slot = item.tile % w_->slots();

@@ -12,9 +12,9 @@
 
 namespace tutti {
 
-/// What a device does around the wire's part of a tile. All of it is put on streams while the
-/// operation is launched, in an order that every rank has. begin() to end() may ask the device's
-/// library; what has to come behind that on the stream is in unpack() and all_launched().
+/// A device's work before and after a tile's wire transfer. The launch puts all of it on streams,
+/// in the same order on every rank. begin() to end() may call the device's library; unpack() and
+/// all_launched() add work that must follow such a call on the stream.
 class TileStages {
 public:
     /// Bytes that travel between the device and a tile's slot.
@@ -44,10 +44,10 @@ public:
     /// nothing.
     virtual std::span<const DeviceBytes> fetched(uint32_t tile) = 0;
     virtual std::span<const DeviceBytes> stored(uint32_t tile) = 0;
-    /// What the device's library has found wrong.
+    /// ok, or the error that the device's library has found.
     virtual Result<> health() { return {}; }
     virtual bool may_cancel() { return true; }
-    /// What was put on streams ends soon, whatever it waits for.
+    /// Makes all work on the streams end soon, even work that waits for other devices.
     virtual void stop() {}
     /// The run is over, or was given up.
     virtual void finished() {}

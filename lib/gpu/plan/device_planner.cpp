@@ -16,10 +16,10 @@ constexpr uint64_t library_mark = uint64_t{0xd5} << 40;
 
 // Enough that neither a copy nor the wire has to wait for the other two.
 constexpr uint32_t tile_slots = 3;
-// Of one operation: what it puts on a stream must fit there before anything of it has run.
+// Per operation: the stream must have room for all of its work before any of it runs.
 constexpr uint32_t most_tiles = 64;
 
-/// Those whose tiles are the same stretch of every buffer.
+/// Collectives whose tile is the same range of every buffer.
 bool has_tiles(Collective collective) {
     switch (collective) {
         case Collective::allreduce:
@@ -40,7 +40,7 @@ IntrinsicShape::UnevenBlocks listed(const BlockList& list) {
     return {std::move(blocks.counts), std::move(blocks.displacements)};
 }
 
-/// What the operation writes of the output.
+/// The byte ranges of the output that the operation writes.
 std::vector<StageRequest::ResultBytes> results_of(const Call& call, const BufferRange& out) {
     const std::size_t bytes = dtype_bytes(call.dtype);
     std::vector<StageRequest::ResultBytes> pieces;
@@ -150,8 +150,8 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_library(const Call& call, uint
     return plan;
 }
 
-// What does not come in several tiles after all is staged as a whole. The tiles are this rank's
-// affair alone: it sends and receives what it would on host memory.
+// With fewer than two tiles, the buffer is staged as a whole. Other ranks see no difference: the
+// messages are the same as on host memory.
 Result<std::unique_ptr<Plan>> DevicePlanner::make_tiled(const Call& call, uint32_t stream) {
     Call host = call;
     host.path = Path::host;

@@ -8,15 +8,15 @@ namespace tutti {
 namespace {
 
 constexpr uint32_t share_slots = 3;
-// What one operation puts on a stream must fit there before anything of it has run.
+// Per operation: the stream must have room for all of its work before any of it runs.
 constexpr uint32_t most_share_tiles = 64, least_share_tiles = 4, most_copies = 512;
 // In Tag::plan, as in device_planner.cpp.
 constexpr uint64_t across_mark = uint64_t{0xd7} << 40;
 
 // More would be more messages than their parts are worth.
 constexpr Rank most_stripes = 32;
-// Where hosts have different numbers of ranks, two ranks may have several stripes in common: each
-// has a lane of its own, past those of the streams, before those of messages.
+// On hosts of different sizes, two ranks may share several stripes. Each stripe gets a lane,
+// numbered above the streams' lanes and below those of messages.
 constexpr uint16_t first_stripe_lane = 0x1000;
 
 /// As many as every host's ranks can share evenly, or what the largest host has.
@@ -62,7 +62,7 @@ private:
     const Rank stripe_, own_;  // own: the first that this rank carries
 };
 
-/// What is left to do between hosts: contributions are multiplied already.
+/// The call between hosts. A pre-multiplied sum is plain there: each host has multiplied already.
 Call between_hosts(const Call& call) {
     Call wire = call;
     wire.path = Path::host;
@@ -71,7 +71,7 @@ Call between_hosts(const Call& call) {
     return wire;
 }
 
-/// How a host's ranks add up: what divides a sum comes last, between the hosts.
+/// The operator within a host: avg divides last, between the hosts.
 Op inside_op(Op op) {
     return op == Op::avg ? Op::sum : op;
 }
