@@ -21,7 +21,7 @@ void* load(void* handle, const char* name, const char* older) {
     return function ? function : dlsym(handle, older);
 }
 
-// How many libraries the process has loaded so far.
+// Counts the libraries that the process has loaded so far.
 uint64_t loaded_libraries() {
     uint64_t count = 0;
     dl_iterate_phdr(

@@ -65,7 +65,7 @@ Result<> Context::runs(StreamHandle stream) const {
                     "another stream of device {} is being captured into a graph, for which the "
                     "legacy default stream would wait: give tutti a stream of its own",
                     device());
-    // Of a device that has failed all ranks hear, where something is launched.
+    // A failed query is no refusal: the launch fails too, and reports the error to all ranks.
     if (status != success || !capturing) return {};
     return fail(Code::unsupported,
                 "the device stream is being captured into a graph, of which the host's part would "

@@ -18,8 +18,8 @@ inline StreamHandle per_thread_stream() {
     return reinterpret_cast<StreamHandle>(std::uintptr_t{2});
 }
 
-/// Whose a stream is; of the default streams, and where that cannot be told: the device that is
-/// current on this thread, or 0.
+/// The stream's device. For default streams, and where the driver cannot tell: the calling thread's
+/// current device, or 0.
 Ordinal device_of(const Driver& driver, StreamHandle stream);
 
 /// As long as it lives, this thread may call what might disturb a graph that another thread
@@ -114,7 +114,7 @@ public:
 
     /// Marks the end of what is on the stream by now.
     Result<> record(StreamHandle stream) const;
-    /// What comes on that stream from now on waits for the mark.
+    /// Makes later work on that stream wait for the mark.
     Result<> hold(StreamHandle stream) const;
     /// Whether the mark was passed. Never waits.
     Result<bool> passed() const;

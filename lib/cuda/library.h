@@ -24,7 +24,7 @@ struct DeviceGroupRequest {
     AllBegun all_begun;      // empty: nobody is asked
 };
 
-/// What a rank wants of a group that is split.
+/// A rank's request for its part of a group that is split.
 struct DeviceGroupPart {
     int32_t color = 0;  // < 0: no part of it
     Rank rank = 0, size = 1;

@@ -1,4 +1,4 @@
-// What lies between the GPUs of this machine, as far as the driver tells.
+// The links between this machine's GPUs, as the driver reports them.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// What operations on device memory put on streams, and how the host waits for it.
+// Puts copies, waits and word writes on a device's stream, and waits for it on the host.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ inline Address address(const void* pointer) {
 Result<> copy(const Driver& driver, void* to, const void* from, std::size_t bytes,
               StreamHandle stream);
 
-/// What comes on the stream from now on waits until the word, in pinned memory, is at least that.
-/// Compared as a difference: words may wrap. flush: and sees what a network card has written to the
-/// device by then, where that can be had: flushes_remote_writes().
+/// Makes later work on the stream wait until the word, in pinned memory, is at least that. The
+/// words are compared by difference, because they wrap. flush: later work also sees what a network
+/// card had written to the device by then, where the driver has that: flushes_remote_writes().
 Result<> hold_until(const Driver& driver, StreamHandle stream, const uint32_t& word,
                     uint32_t at_least, bool flush = false);
 bool flushes_remote_writes(const Driver& driver, Ordinal device);
