@@ -21,8 +21,8 @@ namespace tutti {
 
 class StreamingStorePolicy;
 
-/// What travels with every message: which operation it belongs to, and everything about the call
-/// that all ranks must agree on. Equal tags on both sides mean equal message sizes.
+/// Travels with every message: identifies its operation, and has everything about the call that all
+/// ranks must agree on. Equal tags on both sides mean equal message sizes.
 struct Tag {
     uint64_t sequence = 0;  // epoch << 48 | number of the operation on its communicator
     uint64_t count = 0;     // elements
@@ -33,7 +33,7 @@ struct Tag {
 
     static constexpr int epoch_shift = 48;
     uint64_t epoch() const { return sequence >> epoch_shift; }
-    /// Of an operation before a mismatch that the other one comes after: its messages are dropped.
+    /// True: a mismatch came between this operation and `expected`, so drop its messages.
     bool is_stale(const Tag& expected) const { return epoch() < expected.epoch(); }
 };
 static_assert(sizeof(Tag) == 32);
@@ -45,7 +45,7 @@ struct ChannelId {
     bool operator==(const ChannelId&) const = default;
 };
 
-/// What writes a message into a channel's memory.
+/// Whether a copy or a reduction's kernel writes a message into a channel's memory.
 enum class Writer : uint8_t { copy, kernel };
 
 /// The outgoing half. Owned by the thread that drives the lane's stream, one at a time.
@@ -56,8 +56,8 @@ public:
     /// Memory for the next message, or nullptr while there is no credit. Asking again without
     /// commit gives the same memory. bytes ≤ the transport's max_message_bytes.
     virtual std::byte* reserve(std::size_t bytes) = 0;
-    /// How to write what was reserved last: by StreamingStorePolicy::measure(). nullptr: in the
-    /// usual way.
+    /// The policy by which the caller writes the memory reserved last, through measure(). nullptr:
+    /// with ordinary stores.
     virtual StreamingStorePolicy* streaming_policy(Writer writer) {
         static_cast<void>(writer);
         return nullptr;
@@ -104,8 +104,8 @@ public:
         Tag tag;
     };
 
-    /// Where the next message is wanted. A hint: peek() says where it really is. The memory belongs
-    /// to the channel until that message was peeked or cancel() returned.
+    /// Asks for the next message in this memory. A hint: peek() says where the message really is.
+    /// The channel owns the memory until that message was peeked or cancel() returned.
     virtual void offer(const Tag& tag, std::byte* where, std::size_t bytes) = 0;
     /// As offer(), of a GPU's memory; what comes elsewhere comes to the host's. From the first one
     /// on, messages that are only announced are not fetched before their turn to be offered or

@@ -19,7 +19,7 @@
 
 namespace tutti {
 
-/// How to reach one rank, as that rank published it in the store.
+/// A rank's address, as that rank published it in the store.
 struct PeerAddress {
     Rank rank = nobody;
     std::string host_id;  // equal ids: probably one host
@@ -35,7 +35,7 @@ struct IntrinsicShape {
     uint32_t stream = 0;
     int32_t divisor = 1;  // avg: the number of contributions
 
-    // What only a device's library asks for: counts are in elements of the dtype there.
+    // For device libraries only, which count in elements of the dtype.
     Dtype dtype = Dtype::uint8;
     Op op = Op::sum;                                 // built in; sum where there is a factor
     std::optional<std::array<std::byte, 8>> factor;  // a pre-multiplied sum's, of the dtype
@@ -53,7 +53,7 @@ struct GroupRequest {
     Rank size = 1;
     uint32_t streams = 1;
     std::vector<Rank> members;  // their ranks in the job, by rank; empty: the same
-    /// How this transport reaches a rank of the job. May wait.
+    /// Looks up a rank of the job. May wait for that rank to publish its address.
     std::function<Result<PeerAddress>(Rank)> find;
 
     Rank in_job(Rank member) const {
@@ -81,7 +81,7 @@ public:
     virtual std::string_view name() const = 0;
     /// The schedule algorithm whose results it must equal; "": it has no such collective.
     virtual std::string_view reference(Collective collective) const = 0;
-    /// Of the largest group.
+    /// The size of the largest group.
     virtual Rank most_ranks() const = 0;
     /// May block until rank 0 has answered. unsupported: do without.
     virtual Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,

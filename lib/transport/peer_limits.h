@@ -1,5 +1,5 @@
-// What one peer can make this rank keep for it. A peer that passes a limit is lost, with the
-// reason: it works against us, or is so far ahead that memory would run out.
+// Limits on the memory that one peer can make this rank keep. A peer that exceeds one is lost, with
+// the reason: it is malicious, or so far ahead that memory would run out.
 #pragma once
 
 #include <cstddef>

@@ -17,14 +17,14 @@ namespace tutti {
 
 class Reactor;
 
-/// What a transport can do and what it costs, for selection.
+/// A transport's abilities and costs, for selection.
 struct Capabilities : LinkAttributes {
     bool mapped = false;  // reserve() gives memory that the peer reads: build there
     bool same_host_only = false;
     bool takes_devices = false;  // of some peers, what lies in a GPU's memory
     uint32_t credits = 0;        // messages under way per channel; ≥ what verify asks
-    // Joining replaces latency_us by the way to other hosts; max_message_bytes is for hosts that lie
-    // far apart, usual_message_bytes for others.
+    // Joining replaces latency_us by that of the way to other hosts. max_message_bytes is for hosts
+    // that are far apart, usual_message_bytes for others.
     bool over_ip = false;
     std::size_t usual_message_bytes = 0;  // 0: as many as max_message_bytes
 };
@@ -40,7 +40,7 @@ public:
     virtual void peer_lost(Rank peer, const std::string& cause) = 0;
 };
 
-/// What an endpoint gives its transports. All references outlive the transport.
+/// An endpoint's settings and services for its transports. All references outlive the transport.
 struct TransportContext {
     Rank rank = 0;
     Rank size = 1;

@@ -39,7 +39,7 @@ Result<std::size_t> flat_contribution_bytes(const IntrinsicGroup& group,
 
 class FlatReduction {
 public:
-    /// Of an allreduce. A barrier's is of nothing.
+    /// For an allreduce. A barrier's has no elements.
     FlatReduction(const IntrinsicShape& shape, Rank size);
 
     bool empty() const { return count_ == 0; }

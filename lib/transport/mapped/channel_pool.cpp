@@ -4,7 +4,7 @@
 
 namespace tutti {
 
-// Those whose reader is gone too; their rings are free.
+// Takes closed channels whose reader has closed too; frees their rings. Caller holds mutex_.
 std::vector<std::unique_ptr<ChannelSpace>> ChannelPool::take_closed() {
     std::vector<std::unique_ptr<ChannelSpace>> out;
     const auto still_read = [](const std::unique_ptr<ChannelSpace>& space) {

@@ -189,7 +189,7 @@ Receiver::PeekedMessage MappedReceiver::peek(const Tag& expected, std::size_t by
             release();
             continue;
         }
-        // Where it lies follows from its size, which is known only if the tags are equal.
+        // The payload's place depends on its size, which is `bytes` only if the tags are equal.
         if (bytes <= mapped_inline_bytes || got != expected)
             return {.data = cell.payload, .tag = got};
         if (bytes <= mapped_small_bytes)

@@ -39,7 +39,7 @@ inline constexpr double mapped_copy_gain = 3.5, mapped_kernel_gain = 2;
 /// The cells of larger messages, as lent to a channel.
 inline constexpr std::size_t mapped_ring_bytes = mapped_cells * mapped_cell_bytes;
 
-/// Of a transport whose channels these are.
+/// The same for every transport with these channels, except for the latency.
 inline Capabilities mapped_capabilities(double latency_us) {
     Capabilities c;
     c.mapped = c.same_host_only = true;
@@ -55,7 +55,7 @@ struct PeerLife {
     std::atomic<bool> gone{false};
 };
 
-/// What the other half is to one half.
+/// The peer of a channel's half: its doorbell, and whether its process lives.
 struct MappedPeer {
     std::shared_ptr<const Doorbell> doorbell;
     std::shared_ptr<const PeerLife> life;

@@ -125,7 +125,7 @@ Result<Arena::Block> Arena::take(std::size_t bytes, std::size_t backed_bytes) {
 }
 
 void Arena::give(const Block& block) {
-    // What cannot be cleared is not used again: writing zeros would take memory for every page.
+    // A block that the system cannot clear is not used again: zeroing it would allocate every page.
     if (!segments_->clear(block.place, block.bytes)) return;
     const std::lock_guard lock(mutex_);
     insert(block.place, static_cast<uint32_t>(block.bytes / page_bytes));

@@ -15,7 +15,7 @@ namespace tutti {
 
 inline constexpr std::size_t page_bytes = 4096;
 
-/// Where something lies in one process's segments.
+/// A page in one process's segments, by numbers that all processes share.
 struct SegmentPlace {
     uint32_t segment = 0;
     uint32_t page = 0;  // of page_bytes, in its segment

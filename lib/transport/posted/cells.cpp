@@ -46,7 +46,7 @@ private:
     static constexpr std::size_t kept_bytes = std::size_t{64} << 20;
     static constexpr int64_t idle_ns = 100'000'000;
 
-    /// Of those that have been looked at longest ago first.
+    /// Searches idle pools round-robin, beginning where the last search ended. Caller holds mutex_.
     CellPool::Large find_idle(const CellPool& wanting, std::size_t bytes) {
         const int64_t now = now_ns();
         for (std::size_t looks = 0; looks < pools_.size(); ++looks) {

@@ -1,10 +1,9 @@
-// What the posted transports' channels are made of: the queues between a lane's thread and
-// whichever thread owns the connection (or the library's port). Each queue has one producer and one
-// consumer.
+// The queues of a posted channel, between a lane's thread and the thread that owns the connection
+// (or the library's port). Each queue has one producer and one consumer.
 //
 // Positions count messages since the beginning and are kept modulo the number of credits, which
-// bounds every queue: a message is only sent against a credit, and a credit only comes back when
-// the receiver has released the message's place.
+// bounds every queue: each message needs a credit, and the receiver returns it only after it has
+// released the message's place.
 #pragma once
 
 #include <algorithm>
@@ -71,8 +70,8 @@ struct SendQueue {
     }
 };
 
-/// Where the lane wants a message. Written by the lane while the state is none, read by the owner
-/// after it has made the state taken.
+/// A lane's request to receive a message at an address. The lane writes it while the state is none;
+/// the owner reads it after its compare-exchange to taken.
 class Offer {
 public:
     /// The lane's. False: the message is arriving where it was wanted before.
@@ -100,7 +99,7 @@ public:
         clear();
         return nullptr;
     }
-    /// Of what was taken.
+    /// Whether the offer that was taken is a GPU's memory.
     bool on_device() const { return on_device_; }
     void clear() { state_.store(State::none, std::memory_order_release); }
 

@@ -79,8 +79,8 @@ std::byte* FlowSender<Wire, Flow>::reserve(std::size_t bytes) {
     return no_memory_ ? nullptr : staging.data(reserved_);
 }
 
-// What was built counts too, though its memory is ours: an operation that ended
-// before everything had left would leave the rest to nobody.
+// Messages in our own cells count as borrowed too: if the operation ended before they had left, no
+// thread would send the rest.
 template <typename Wire, typename Flow>
 void FlowSender<Wire, Flow>::enqueue(const SendQueue::QueuedMessage& message) {
     SendQueue& out = flow_.out;

@@ -92,7 +92,7 @@ RegistrationCache::Entries::iterator RegistrationCache::first_meeting(const Memo
     return at != entries_.end() && at->second->range.overlaps(range) ? at : entries_.end();
 }
 
-// What it meets becomes part of it, so that a buffer used in ever other pieces ends as one entry.
+// Merges overlapping entries, so that a buffer used in ever other pieces ends as one entry.
 MemoryRange RegistrationCache::with_neighbours(const MemoryRange& wanted) {
     MemoryRange whole = wanted;
     for (auto at = first_meeting(wanted); at != entries_.end(); ++at) {

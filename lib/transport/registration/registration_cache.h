@@ -29,7 +29,7 @@ struct MemoryRange {
     bool overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
 };
 
-/// What registers memory.
+/// Registers memory with a network card or a library.
 class MemoryRegistrar {
 public:
     virtual ~MemoryRegistrar() = default;
@@ -37,7 +37,7 @@ public:
     virtual void deregister(void* handle) = 0;
 };
 
-/// What notices that memory goes away.
+/// Notices when the program gives memory back to the system.
 class MemoryWatch {
 public:
     virtual ~MemoryWatch() = default;
