@@ -103,8 +103,8 @@ struct Product {
 
 struct OnlyA {};
 
-// What an average does with a sum. A power of two is multiplied by its reciprocal, which has the
-// same bits, subnormals included, and takes a fraction of the time. kDivide is false: nothing.
+// The division of an average; none if kDivide is false. For a power of two, multiplying by the
+// reciprocal gives the same bits, subnormals included, in a fraction of the time.
 template <class W, bool kDivide>
 class Division {
 public:

@@ -48,7 +48,7 @@ TUTTI_EVERYWHERE To bits_as(From from) {
 
 inline constexpr uint32_t float_infinity = 0x7f800000, float_quiet = 0x00400000;
 
-// What this machine's adders make of infinity - infinity and the like; a device's say otherwise.
+// The NaN that this machine's adders produce, as for infinity - infinity. A GPU's has other bits.
 template <class F>
 struct Nan;
 template <>

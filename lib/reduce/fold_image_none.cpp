@@ -1,4 +1,4 @@
-// Where nvcc was not there.
+// Stands in for the device image in builds without nvcc.
 #include "reduce/fold.h"
 
 namespace tutti::fold {

@@ -46,9 +46,9 @@ constexpr int32_t power_bits(int exponent) {
     return (float_bias + exponent) << float_mantissa_bits;
 }
 
-// What the two formats differ in, on 16-bit lanes of their codes and of fp16, and on fp32:
-//   halves(), value()         a code with its sign extended to fp16, that to the fp32 it stands for
-//   rounded(), codes()        any fp32 to one that fp16 holds exactly, fp16 to the code
+// The conversions in which the two formats differ, on 16-bit lanes and on fp32:
+//   halves(), value()         sign-extended code to fp16, that to the fp32 the code stands for
+//   rounded(), codes()        fp32 to an fp32 that fp16 holds exactly, fp16 to code
 struct E5m2Halves {
     using Coding = Format<5, 2, true>;
 

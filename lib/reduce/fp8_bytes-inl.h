@@ -45,7 +45,7 @@ struct Fp8Tables {
         }
         return table;
     }();
-    // How far the smaller operand is below the start of the larger one's binade to its significand.
+    // The smaller operand's shifted significand, by its distance below the larger one's binade.
     static constexpr std::array<int8_t, 64> moved = [] {
         std::array<int8_t, 64> table{};
         for (int i = 0; i < 64; ++i) {

@@ -11,7 +11,7 @@ ReduceFn find_float(Dtype dtype, Op op, bool divide, bool stream);
 /// One operand: a / divisor.
 ReduceFn find_float_divide(Dtype dtype, bool stream);
 
-/// What a kernel over 16- and 8-bit floats reads and writes: the dtype or fp32.
+/// The forms a kernel over 16- and 8-bit floats reads and writes: fp32 (wide) or the dtype.
 struct SmallForms {
     bool a_wide = false;
     bool b_wide = false;

@@ -24,7 +24,7 @@ namespace tutti::kernels::HWY_NAMESPACE {
 template <class U>
 struct Divider {
     U multiplier = 0;
-    // Of a divisor that U cannot hold: nothing is left of any numerator.
+    // These initial shifts are for a divisor that U cannot hold: they make every quotient 0.
     int first = 1;
     int second = 8 * sizeof(U) - 1;
 
@@ -65,7 +65,7 @@ private:
                            hn::ShiftRight<32>(carried));
         }
     }
-    // Of the lower halves of lanes.
+    // Multiplies the lower halves of lanes.
     template <class D>
     static HWY_INLINE hn::Vec<D> times(D, hn::Vec<D> a, hn::Vec<D> b) {
         const hn::Repartition<uint32_t, D> d32;

@@ -55,11 +55,11 @@ private:
     using D16 = typename P::D16;
     using V16 = typename P::V16;
     using Lanes = hn::Repartition<uint32_t, DOut>;
-    // Of the mantissa bits that fp32 has in its upper half.
+    // The number of mantissa bits in fp32's upper half that the format does not have.
     static constexpr int lost = 7 - Coding::mantissa_bits;
 
-    // Of the bytes in the upper halves of 16-bit lanes: upper half of the result in fp32, and right
-    // from bit `lost` on after rounding to nearest even.
+    // The results for bytes in the upper halves of 16-bit lanes: fp32's upper half, and the same
+    // rounded to nearest even, which is right from bit `lost` on.
     struct Halves16 {
         V16 upper, rounded;
     };

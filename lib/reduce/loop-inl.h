@@ -85,7 +85,7 @@ HWY_INLINE void store(const std::byte* result, const Cursor& at, std::size_t i) 
     hn::StoreU(value, d, reinterpret_cast<Out*>(at.dst + i * sizeof(Out)));
 }
 
-// Where the loop puts vectors. Stream is bool, or a constant where the kernel is hot.
+// Writes the loop's vectors to dst. Stream is bool, or a constant where the kernel is hot.
 template <class K, class Stream>
 struct Stores {
     using Out = typename K::Out;
@@ -235,8 +235,8 @@ HWY_INLINE void fragment(const K& kernel, const Cursor& at, std::size_t count) {
     copy_few(at.dst, out, count * sizeof(typename K::Out));
 }
 
-// How many elements until dst is aligned to the vector; no alignment, no streaming: SIZE_MAX.
-// Vectors under 16 bytes cannot be streamed (HWY_STREAM_MULTIPLE).
+// The count of elements before dst is aligned to the vector. SIZE_MAX: it never is, or vectors have
+// under 16 bytes, which cannot be streamed (HWY_STREAM_MULTIPLE).
 template <class K>
 HWY_INLINE std::size_t elements_to_alignment(const void* dst, std::size_t lanes) {
     constexpr std::size_t size = sizeof(typename K::Out);

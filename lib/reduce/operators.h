@@ -17,8 +17,8 @@ constexpr bool is_user_op(Op op) {
 struct UserOperator {
     enum class Kind : uint8_t { function, premul_sum };
     Kind kind = Kind::function;
-    // What ranks agree on: the number-th operator of the process, or pre-multiplied sum of the
-    // communicator, from 1. Set by add() for a function.
+    // Ranks compare it in the tag: the number-th function of the process, set by add_operator(), or
+    // the number-th pre-multiplied sum of the communicator. Counts from 1.
     uint32_t number = 0;
 
     // A function.

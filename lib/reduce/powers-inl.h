@@ -95,10 +95,10 @@ HWY_INLINE hn::Vec<D16> even_and_odd(D16 d16, hn::Vec<D16> even, hn::Vec<D16> od
     return hn::BitCast(d16, hn::OddEven(hn::BitCast(d8, odd), hn::BitCast(d8, even)));
 }
 
-// What kernels have in common that have a short way for groups without infinities and NaNs. Self:
+// Base of kernels with a short path for groups without infinities and NaNs. Self:
 //   Self::magnitude, Self::last_finite   of a code without its sign: all bits, the largest number
-//   self.quickly(a, b)                   of two vectors, if all their numbers are finite
-//   self.carefully(a, b)                 of any two, in memory
+//   self.quickly(a, b)                   combines two vectors whose numbers are all finite
+//   self.carefully(a, b)                 combines any two, in memory
 template <class Self, class Code>
 struct QuickIfFinite {
     using A = Code;

@@ -1,4 +1,4 @@
-// What elements are, how two are combined, and the kernels that do it at memory speed.
+// Element types, operators, and the kernels that combine elements at memory speed.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,8 @@ std::string_view op_name(Op op);           // "sum"
 std::size_t dtype_bytes(Dtype dtype);
 bool is_float(Dtype dtype);
 
-/// How a value is represented while it is being reduced; mirrors schedule's Form (this folder does
-/// not know schedules; the engine maps one to the other).
+/// The representation of a value during a reduction. Mirrors schedule's Form: this folder does not
+/// know schedules, and the engine maps one to the other.
 enum class Width : uint8_t {
     raw,      // the dtype
     partial,  // the accumulator: fp32 for 16- and 8-bit floats under sum, prod and avg; else the
@@ -71,13 +71,13 @@ using ReduceFn = void (*)(const ReduceArgs&);
 
 inline constexpr std::size_t max_mover_bytes = 64;
 
-/// What bind needs to know about one (dtype, op).
+/// Chooses the kernels of one (dtype, op) at bind time.
 ///
-/// Integers wrap; their avg divides the wrapped sum toward zero. max and min hand a NaN on as it is
-/// (of two, a's) and put +0 above -0. Of two NaNs under sum and prod, a's payload survives, quiet.
-/// 16- and 8-bit floats round to nearest even, once, where the result is final; past the largest
-/// finite value they become infinite, float8_e4m3 (the "fn" variant, which has no infinity) NaN, as
-/// in PyTorch and ml_dtypes. avg of floats divides in the accumulator, before that rounding.
+/// Integers wrap; their avg divides the wrapped sum toward zero. max and min return a NaN unchanged
+/// (of two, a's) and put +0 above -0. Of two NaNs, sum and prod return a's payload, quiet. 16- and
+/// 8-bit floats round to nearest even, once, where the result is final; past the largest finite
+/// value they become infinite, float8_e4m3 (the "fn" variant, which has no infinity) NaN, as in
+/// PyTorch and ml_dtypes. avg of floats divides in the accumulator, before that rounding.
 class Reducer {
 public:
     /// invalid, with a sentence, for an op that makes no sense on the dtype (bitwise on floats) and
@@ -100,12 +100,12 @@ public:
 
     /// Elements of the dtype that are one element here: more than one only for custom().
     uint32_t item() const { return function_.item; }
-    /// What kernels have to be given as ReduceArgs::user.
+    /// The caller passes it to kernels as ReduceArgs::user.
     const UserFunction& function() const { return function_; }
 
     /// Bytes per element in that form.
     std::size_t bytes(Width width) const;
-    /// How many times as wide as an input a partial result is: 2 for sums of 16-bit floats.
+    /// The size of a partial result in inputs: 2 for sums of 16-bit floats.
     uint32_t widening() const {
         return static_cast<uint32_t>(bytes(Width::partial) / bytes(Width::raw));
     }

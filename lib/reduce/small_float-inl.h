@@ -31,7 +31,7 @@ struct Format {
     static constexpr int rebias = float_bias - ((1 << (kExponentBits - 1)) - 1);
     static constexpr int32_t infinity = magnitude - ((1 << kMantissaBits) - 1);
     static constexpr int32_t last_finite = (kInfinity ? infinity : magnitude) - 1;
-    // Where rounding past the largest finite value ends.
+    // The code to which values past the largest finite one round.
     static constexpr int32_t overflow = kInfinity ? infinity : magnitude;
     // fp32 with the exponent of the format's smallest normal number.
     static constexpr int32_t smallest_normal = (rebias + 1) << float_mantissa_bits;
