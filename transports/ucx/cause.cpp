@@ -16,7 +16,7 @@ constexpr int64_t kept_ns = 1'000'000'000;
 constexpr std::size_t most_kept = 16;
 // Below this, registering memory with a network card soon fails.
 constexpr rlim_t enough_locked_bytes = rlim_t{64} << 20;
-// What UCX says of memory that a card could not register.
+// Words of UCX's messages about memory that a network card could not register.
 constexpr std::array of_cards = {"ibv_", "mlock", "MEMLOCK", "ulimit"};
 
 struct Logged {

@@ -1,4 +1,4 @@
-// What UCX finds here, transport by transport, for people: its own list, before any communicator.
+// Lists UCX's transports and their devices on this machine for people, without a communicator.
 #include <dlfcn.h>
 #include <ucp/api/ucp_version.h>
 #include <uct/api/uct.h>
@@ -112,7 +112,7 @@ void add_component(std::vector<Device>& out, const Uct& uct, uct_component_h com
     for (const auto& domain : domains) add_domain(out, uct, component, domain.md_name);
 }
 
-/// Those of the version that we were built with.
+/// UCT is usable only in the version that tutti was built with: its structures change.
 bool is_known(const ucx::Library& library) {
     return library.version == built_version();
 }

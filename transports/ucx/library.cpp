@@ -35,7 +35,7 @@ __attribute__((format(printf, 6, 0))) int take_log(const char*, unsigned, const 
     return 0;
 }
 
-// What UCX does to a process that did not ask for it. Users' own settings stay in force.
+// Turns off UCX's signal handlers and its log on standard error, unless the user has set them.
 void quieten(void* handle) {
     const auto unset = [](const char* name) { return std::getenv(name) == nullptr; };
     if (unset("UCX_HANDLE_ERRORS") && unset("UCX_ERROR_SIGNALS"))

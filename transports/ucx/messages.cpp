@@ -20,7 +20,7 @@ UcxPort::UcxRequest& UcxPort::take_request(UcxPeer& peer, void* context, bool fe
     return request;
 }
 
-/// What UCX gets as the buffer.
+/// Gives UCX the payload as a generic datatype, so that move() can still change its address.
 const void* UcxPort::as_payload(ucp_request_param_t& param, UcxRequest& request,
                                 const std::byte* data, std::size_t bytes) const {
     request.payload = {const_cast<std::byte*>(data), bytes};
@@ -276,7 +276,7 @@ void UcxPort::handle_piece(UcxPeer& peer, const PieceHeader& piece, const void* 
         events_.fetched(kept->context, Code::ok);
 }
 
-/// What is not whole never will be.
+/// Ends a lost peer's incomplete messages: their other pieces will not come.
 void UcxPort::end_arriving(UcxPeer& peer) {
     for (KeptArrival* kept : std::exchange(peer.arriving, {})) {
         kept->left = 0;

@@ -1,5 +1,5 @@
-// What a UCX context has opened, for the cost model. UCX's own estimates need an endpoint, and of
-// sockets they state a link's nominal speed.
+// The networks that a UCX context has opened, for the cost model. UCX's own estimates need an
+// endpoint, and for sockets they state a link's nominal speed.
 #pragma once
 
 #include <filesystem>

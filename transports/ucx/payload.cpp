@@ -53,7 +53,7 @@ constexpr ucp_generic_dt_ops_t operations = {.start_pack = &start_pack,
 
 }  // namespace
 
-// Of the process, like the library: a port's requests may outlive the port that began them.
+// One datatype for the process: UCX may keep a port's requests longer than the port lives.
 Result<ucp_datatype_t> payload_type(const Library& ucx) {
     struct Made {
         ucs_status_t status;

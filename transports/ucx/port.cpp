@@ -16,7 +16,7 @@ namespace {
 // A disconnect waits this long for UCX to give a peer's operations back. A network card ends them
 // within milliseconds. A failed operation waits for that, and returns within a second of the loss.
 constexpr int64_t disconnect_ms = 300;
-// What UCX has logged since then has to do with what it says now.
+// An error quotes what UCX has logged within this time.
 constexpr int64_t recently_ns = 1'000'000'000;
 
 }  // namespace
@@ -162,7 +162,7 @@ void UcxPort::disconnect(Rank rank) {
         return any;
     };
     while (left() && !deadline.passed()) progress();
-    // What UCX has not given back until now it gives back to nobody.
+    // End the requests that UCX still has. When it gives one back later, the engine is not told.
     requests_.each([&](UcxRequest& r) {
         if (r.busy && r.peer == peer && r.context) end(r);
     });
@@ -206,7 +206,7 @@ void UcxPort::flush(Deadline deadline) {
 
 // ---- memory ----------------------------------------------------------------------------------
 
-// What is mapped stays in UCX's cache of registrations, where its own paths find it.
+// The mapping stays in UCX's registration cache, where UCX's own paths find it.
 Result<> UcxPort::add_memory(std::byte* data, std::size_t bytes) {
     ucp_mem_map_params_t params{};
     params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |

@@ -85,7 +85,7 @@ private:
     /// TCP_RX_SEG_SIZE), nearly fills it, and holds a whole message of 64 KiB. Larger ones take up
     /// to twice as long.
     static constexpr std::size_t piece_bytes = 124 * 1024;
-    /// Of one peer: more than its credits on all its channels allow.
+    /// Per peer: more than its credits on all its channels allow.
     static constexpr std::size_t most_arriving = 65'536;
 
     struct KeptArrival;

@@ -23,7 +23,7 @@ bool keeps_names() {
     return value != "y" && value != "yes" && value != "1" && value != "on";
 }
 
-/// Nobody else can put anything there.
+/// Whether no other user can create files in the folder.
 bool is_ours(const fs::path& folder) {
     struct stat found {};
     return ::lstat(folder.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&

@@ -1,4 +1,4 @@
-// Where UCX makes the files of its shared memory.
+// The folder for the files of UCX's shared memory.
 #pragma once
 
 #include <filesystem>

@@ -50,13 +50,13 @@ std::string device_of(const std::string& iface, const std::string& address) {
     return name;
 }
 
-/// What tutti needs of UCX; what users set comes first.
+/// UCX settings that tutti needs. The user's own settings take precedence.
 std::vector<Setting> wanted_settings(const std::string& device) {
     std::vector<Setting> out = {
         // Shared memory says by default that it cannot notice a peer's death, and is then not used
         // where deaths must be told.
         {"MM_ERROR_HANDLING", "y"},
-        // How soon it does notice.
+        // UCX's interval of checks whether a peer's process lives.
         {"KEEPALIVE_INTERVAL", "500ms"},
         // Room for a piece (UcxPort) with its headers. UCX 1.13 knows it by the second name.
         {"TCP_RX_SEG_SIZE", "128K", "RX_SEG_SIZE"},
@@ -113,7 +113,7 @@ Result<ucp_context_h> UcxFactory::start() const {
                     ucx_.ucs_status_string(status));
     for (const Setting& setting : wanted_settings(device_)) {
         if (std::getenv(("UCX_" + setting.name).c_str()) != nullptr) continue;
-        // One that this version does not know is one that it does not need.
+        // A name that this UCX version rejects is a setting that it does not need.
         for (const std::string& name : {setting.name, setting.other_name})
             if (!name.empty()) ucx_.ucp_config_modify(config, name.c_str(), setting.value.c_str());
     }
