@@ -11,7 +11,7 @@ constexpr const char* file_name = "libnccl.so.2";
 // Non-blocking communicators that can be finalised, with a configuration like ours.
 constexpr int oldest_version = 21800;
 
-// What the process has, loaded by name or linked into the program itself.
+// The NCCL that the process has loaded by name, or that the program is linked with.
 void* already_loaded() {
     if (void* handle = dlopen(file_name, RTLD_NOW | RTLD_NOLOAD)) return handle;
     return dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig") ? dlopen(nullptr, RTLD_NOW) : nullptr;
@@ -28,7 +28,7 @@ void* try_load(const std::string& name, std::string& tried) {
 Result<Library> open_library(const std::string& path) {
     Library library;
     std::string tried;
-    // Whoever names one means it, also where the program has brought another.
+    // A path from the user takes precedence over an NCCL that the program has loaded.
     void* handle = path.empty() ? nullptr : try_load(path, tried);
     library.where = path;
     if (!handle) {

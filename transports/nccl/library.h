@@ -82,11 +82,11 @@ struct Library {
 /// "2.28.7"
 std::string version_text(int version);
 
-/// The one of this process: what the program has loaded already (torch's), then `path` if it is not
-/// empty, then libnccl.so.2. Found once, it stays. unsupported: says where it looked.
+/// The one NCCL of this process, found once: `path` unless empty, then one that the program has
+/// loaded already (torch's), then libnccl.so.2. unsupported: says where it looked.
 Result<const Library*> load_library(const std::string& path);
 
-/// What went wrong in NCCL, in its own words where it has any. comm may be nullptr.
+/// An error with NCCL's own message, where NCCL has one. comm may be nullptr.
 Error nccl_error(const Library& library, Comm comm, Status status, const std::string& doing);
 
 }  // namespace tutti::nccl

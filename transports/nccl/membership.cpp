@@ -20,7 +20,7 @@ constexpr const char* splitting = "splitting NCCL's communicator";
 thread_local bool gathering = false;
 // To be stopped when the group is closed: in it, nothing would be aborted before.
 thread_local std::vector<Membership*> to_stop;
-// Who has asked for something in the group.
+// Memberships with calls in the open group: all of them are stopped if the group fails.
 thread_local std::vector<Membership*> in_group;
 
 bool is_fine(Status status) {
@@ -68,7 +68,7 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
     if (request.id.size() != rings_ * sizeof id.bytes)
         return fail(Code::system, "rank {}: NCCL's identifiers have {} bytes, {} are needed", rank_,
                     request.id.size(), rings_ * sizeof id.bytes);
-    // Nobody else has it yet.
+    // No lock: no other thread has this object yet.
     const device::Context::Scope current(context_);
     Result<> joined;
     for (std::size_t ring = 0; ring < rings_; ++ring) {
@@ -98,7 +98,7 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
     return joined;
 }
 
-// What NCCL writes when it is done, which may be after we have given up: kept as long as this.
+// NCCL writes the communicator here, perhaps after our deadline: the slot lives as long as this.
 Comm& Membership::slot() {
     return slots_.emplace_back(nullptr);
 }
@@ -221,7 +221,7 @@ Error Membership::stopped_error() const {
 
 Result<> Membership::health() {
     if (*stop_) return tl::unexpected(stopped_error());
-    // Whoever is inside will notice by itself.
+    // A thread that holds the lock is asking NCCL, and finds the error itself.
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return {};
     for (Comm comm : comms_) {
@@ -244,7 +244,7 @@ void Membership::stop() {
     if (gathering) return to_stop.push_back(this);
     std::vector<Comm> all;
     {
-        // Those who were inside see it and come out.
+        // Threads that wait for NCCL under the lock see the flag and release the lock.
         if (!left_) *stop_ = true;
         const std::lock_guard lock(mutex_);
         all.swap(comms_);
@@ -300,7 +300,7 @@ Result<> gather_launches(const Library& library) {
 Result<> launch_gathered(const Library& library) {
     gathering = false;
     const Status status = library.group_end();
-    // Nobody knows what was launched of a group that failed.
+    // Any launch of a failed group may be on the device, so all its members are stopped.
     if (!is_fine(status)) to_stop.insert(to_stop.end(), in_group.begin(), in_group.end());
     in_group.clear();
     for (Membership* membership : std::exchange(to_stop, {})) membership->stop();

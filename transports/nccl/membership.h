@@ -81,8 +81,8 @@ public:
         return *handle;
     }
 
-    /// What NCCL's own threads have found wrong since. A peer's failure is reported after a while
-    /// only: the control tree knows whose it is.
+    /// ok, or an error that NCCL's own threads have found. A peer's failure is reported only after
+    /// a grace period, because the control tree can name the peer.
     Result<> health();
     /// By force: nothing of these communicators is begun afterwards, and what runs on the device
     /// ends soon (wait_to_let_go); all are aborted in one group. Any thread; the first one does it,

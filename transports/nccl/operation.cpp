@@ -108,7 +108,7 @@ private:
         launched_ = true;
         return {};
     }
-    // Of a launch that failed a part may be there all the same.
+    // NCCL may have put part of a failed launch on the stream.
     void end_by_force() {
         membership_->stop();
         const device::Context::Scope current(membership_->context());

@@ -1,4 +1,4 @@
-// What of an NCCL communicator is under way on the device.
+// The runs of an NCCL communicator that are under way on the device.
 #pragma once
 
 #include "cuda/library.h"

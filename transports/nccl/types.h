@@ -12,7 +12,7 @@ struct Elements {
     int op = 0;
 };
 
-/// What all ranks' NCCL and devices can do.
+/// The NCCL version of all ranks, and the least capable of their devices.
 struct Ability {
     int version = 0;
     int capability = 0;  // compute capability, 90 for 9.0
