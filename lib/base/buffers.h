@@ -6,8 +6,8 @@
 
 namespace tutti {
 
-/// Where a buffer ends, as a number: nothing may be added to a null pointer, which stands for a
-/// buffer that a rank does not have.
+/// The address just past a buffer, as an integer. A buffer that a rank lacks is a null pointer, and
+/// pointer arithmetic on it is undefined.
 inline std::uintptr_t end_of(const void* buffer, std::size_t bytes) {
     return reinterpret_cast<std::uintptr_t>(buffer) + bytes;
 }

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// What the body returns, or throws.
+/// Calls the body; an exception that it throws becomes an Error.
 template <typename Body>
 std::invoke_result_t<Body&> catching(Body&& body) {
     try {

@@ -21,7 +21,7 @@ enum class Collective : uint8_t {
     exscan,
 };
 
-/// How a collective's data is cut among the ranks.
+/// The partition of a collective's data among the ranks.
 enum class Cut : uint8_t {
     whole,   // one message, as long on every rank
     blocks,  // a block for every rank

@@ -1,12 +1,12 @@
-// What a network says of itself.
+// A network's limits and speed, as a rank's transport reports them.
 #pragma once
 
 #include <cstddef>
 
 namespace tutti {
 
-/// What choices of algorithms depend on. Adapters differ between machines, choices must not: all
-/// ranks go by the worst that any of them states.
+/// Input to algorithm selection. Adapters may differ between machines, but all ranks must choose
+/// alike: every rank uses the worst value that any rank reports.
 struct LinkAttributes {
     std::size_t max_message_bytes = 0;
     double latency_us = 0;     // one small message, one way
