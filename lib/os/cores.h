@@ -12,7 +12,7 @@ namespace tutti {
 /// A set of cores, as long as its last one. Empty: not known.
 using CoreSet = std::vector<uint64_t>;
 
-/// Those that this thread may run on.
+/// The cores in this thread's affinity mask.
 inline CoreSet usable_cores() {
     cpu_set_t set;
     CoreSet cores;

@@ -18,7 +18,7 @@ public:
     }
     /// False in a child that fork() made since.
     bool here() const { return forks.load(std::memory_order_relaxed) == forks_; }
-    /// How many forks this process is away from the first that used the library.
+    /// The number of forks between this process and the first one that used the library.
     uint32_t depth() const { return forks_; }
 
 private:

@@ -1,4 +1,4 @@
-// What the system says of a process.
+// Facts about a process, read from /proc.
 #pragma once
 
 #include <sys/types.h>
