@@ -15,10 +15,11 @@ namespace tutti {
 
 enum class Check : uint8_t { frames, strict };
 enum class ProgressMode : uint8_t { thread, manual };
-/// How collectives on device memory are done.
+/// The path that collectives on device memory take.
 enum class DeviceMode : uint8_t { library, staged, hierarchical, automatic };
 
-/// What communicators that are split off do about their devices' library.
+/// Whether a split communicator makes a device-library communicator of its own or shares its
+/// parent's resources.
 enum class DeviceSplit : uint8_t { own, share };
 
 struct Config {
@@ -80,7 +81,7 @@ Result<> check_secret(std::string_view secret);
 /// invalid: an unknown key (lists those there are) or a value that makes no sense.
 Result<> set_config(Config& config, std::string_view key, std::string_view value);
 
-/// How environment variables are read: std::getenv, or a test's table. nullptr: not set.
+/// Reads an environment variable: std::getenv, or a test's table. nullptr: not set.
 using GetEnv = std::function<const char*(const char* name)>;
 
 /// Defaults, then the launcher's variables, then TUTTI_*. An error only where what is wrong is
