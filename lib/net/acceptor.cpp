@@ -28,7 +28,8 @@ constexpr int accepts_per_turn = 64;
 // Out of file descriptors: how long the listener rests, so that its readiness does not spin.
 constexpr int64_t pause_ns = 50'000'000;
 constexpr int64_t room_pause_ns = 5'000'000;  // where strangers hold all the room there is
-// How many strangers one acceptor may hold in any case, so that members reach each of them.
+// An acceptor may hold this many unauthenticated connections even if the process is at its limit,
+// so that members can still reach every acceptor.
 constexpr std::size_t least_strangers = 4;
 // By these shares of its time to prove itself, a stranger makes room for another.
 constexpr int64_t silent_share = 2000, spoken_share = 100, starving_share = 10;
@@ -273,7 +274,8 @@ void Acceptor::drop(Pending& pending, std::string_view why) {
     pending_.erase(pending.self);
 }
 
-// Somebody waits for that rank, and it alone has an error to show.
+// Some rank may be waiting for the rejected one, but only the rejected one sees an error: log a
+// warning on this side too.
 void Acceptor::turn_away(Pending& pending, std::string_view why) {
     const uint64_t count = ++turned_away_;
     if (const int64_t now = now_ns(); now >= tell_again_ns_) {

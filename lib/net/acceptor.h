@@ -40,7 +40,7 @@ public:
     ~Acceptor();
     Acceptor(const Acceptor&) = delete;
 
-    /// How many spoke the protocol, but with another secret or of another job. Any thread.
+    /// Connections that spoke the protocol, but with another secret or for another job. Any thread.
     uint64_t turned_away() const { return turned_away_; }
     /// For how long an acceptor of this process has found no descriptor for a connection that
     /// waits; 0: none does. Any thread.

@@ -34,7 +34,8 @@ class AuthServer {
 public:
     explicit AuthServer(AuthKey key);
     enum class State : uint8_t { more, done, failed };
-    /// How many bytes it wants next: reading no more than that leaves what follows in the socket.
+    /// The number of bytes to read next. If the caller reads no more, bytes that follow the
+    /// handshake stay in the socket.
     std::size_t wants() const;
     /// Exactly wants() bytes. `reply` is set to what must be sent, possibly nothing.
     State feed(ByteView in, Bytes& reply);

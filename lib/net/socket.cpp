@@ -124,7 +124,7 @@ Result<UniqueFd> connect_once(const SocketAddress& address, Deadline deadline) {
     return fd;
 }
 
-// What may change while a peer or its network is still coming up.
+// Connect errors that may go away while a peer or its network is still starting.
 bool is_passing(int error) {
     switch (error) {
         case ECONNREFUSED:

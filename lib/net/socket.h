@@ -20,7 +20,7 @@ struct HostPort {
 Result<HostPort> parse_host_port(std::string_view text);
 std::string format_host_port(const HostPort& address);
 
-/// Where to listen.
+/// The caller's preferences for the address to listen on.
 struct AddressWish {
     std::string iface;  // an interface ("eth0") or an address of this machine
     bool loopback_only = false;
@@ -54,12 +54,12 @@ struct ConnectOptions {
 Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options);
 Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& options);
 
-/// Of a connection within this machine, by whatever address: keeps what is under way small enough
-/// for the caches. To be called once it is connected.
+/// Call it on a connected socket. If both ends are on this machine, it bounds the send buffer so
+/// that the bytes in flight fit the caches.
 void bound_if_local(int fd);
-/// The same for connections that a library has in this process and does not show. They are found
-/// among the process's descriptors by where they end: at one of two listening sockets, this
-/// process's and the peer's, each given as a sockaddr.
+/// The same for connections that a library opened in this process without showing their
+/// descriptors. The function finds them by their ends: one of two listening sockets, this process's
+/// or the peer's, each given as a sockaddr.
 void bound_hidden_if_local(ByteView own_listener, ByteView peer_listener);
 
 /// Whole transfers on a non-blocking socket, polling until the deadline. peer_lost: the other side
