@@ -1,4 +1,4 @@
-// How long a failed operation waits, all in all, for memory that cannot be called back.
+// The total time that a failed operation waits for peers to let go of its memory.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,9 @@
 
 namespace tutti {
 
-/// While it lives, what this thread cancels is waited for together: one wait's time, from the first
-/// on, however many peers keep something. An inner one has its own, as it is of another operation.
+/// While this object lives, all cancels of this thread share one deadline, which the first wait
+/// sets, however many peers still hold memory. A nested object belongs to another operation and has
+/// its own deadline.
 class SharedWaitDeadline {
 public:
     SharedWaitDeadline() : outer_(std::exchange(current(), this)) {}
