@@ -116,7 +116,7 @@ void Bootstrap::encode_transports(ByteWriter& out) const {
             .put(one.lacking);
 }
 
-// Nobody is told that it can do more than it said.
+// Keeps the worse of both ranks' attributes: no rank may be asked for more than it reported.
 bool Bootstrap::decode_transports(ByteReader& in) {
     if (in.get<uint32_t>() != worst_.size()) return false;
     for (LinkAttributes& worst : worst_) {

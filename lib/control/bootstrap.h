@@ -1,5 +1,6 @@
-// How the ranks of a job assemble: a state machine without I/O, messages in, messages out. Assembly
-// drives it over the control tree's sockets (job/), and tests by what else can carry messages.
+// The protocol by which a job's ranks assemble: a state machine without I/O, messages in, messages
+// out. Assembly (job/) drives it over the control tree's sockets, tests over whatever carries
+// messages.
 //
 //   up     join     a subtree is complete; what its ranks want to agree on, where they run, and
 //                   the least that its networks can do
@@ -58,8 +59,8 @@ public:
 
     State state() const { return state_; }
     const Error& error() const { return error_; }
-    /// What is to be sent now. Children may be there before the connection to the parent is: what
-    /// is for the parent waits for it.
+    /// Messages to send now. Links to children may open before the link to the parent: messages for
+    /// the parent stay queued until then.
     std::vector<OutgoingMessage> take_outgoing(bool parent_there);
 
     /// Children whose subtree has not joined yet, for the message at the deadline.

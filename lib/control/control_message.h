@@ -1,4 +1,4 @@
-// What travels on the control tree about a communicator: one message type with a kind.
+// The message that ranks send over the control tree about a communicator: one type with a kind.
 #pragma once
 
 #include <optional>

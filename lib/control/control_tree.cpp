@@ -69,7 +69,7 @@ Result<> ControlTree::attach(Rank peer, UniqueFd fd, LinkKind kind) {
     }
     auto added = reactor_.add(link->fd.get(), EPOLLIN | EPOLLRDHUP,
                               [this, link](uint32_t events) { ready(link, events); });
-    // Nobody would hear what comes there.
+    // Without the reactor, no thread would read from this link.
     if (!added) detach(link);
     return added;
 }

@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// Whoever is first with a communicator may tell of it at once; of one that never comes to be,
-/// whoever says so is not believed for long: the oldest goes when there is too much.
+/// A rank may send messages for a communicator that this rank has not made yet, or never makes. So
+/// the queue is bounded, for each sender and in all, and drops its oldest message.
 class EarlyMessages {
 public:
     static constexpr std::size_t most = 4096;
@@ -27,7 +27,7 @@ public:
         kept_.emplace_back(from, message);
     }
 
-    /// What has come for that one, in order.
+    /// Removes the communicator's messages and returns them in order of arrival.
     std::vector<std::pair<Rank, ControlMessage>> take(uint32_t comm) {
         std::vector<std::pair<Rank, ControlMessage>> taken;
         const auto others =

@@ -204,7 +204,8 @@ void FailureProtocol::handle_quiet(Lock& lock) {
                      });
     if (!all || !mismatch_ || quiet_sent_) return;
     quiet_sent_ = true;
-    // One that has left may have been ahead: nothing begins again under its numbers.
+    // A rank that left may have issued more operations than the others: the new epoch must not
+    // reuse its numbers.
     for (auto& [rank, last] : departed_) quiet_number_ = std::max(quiet_number_, last);
     Tag tag;
     tag.sequence = epoch_ << Tag::epoch_shift | quiet_number_;

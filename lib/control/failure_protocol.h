@@ -1,18 +1,18 @@
-// What the ranks of one communicator must agree on when something goes wrong: that it is over, or
+// The failure protocol of one communicator: its ranks agree that the communicator has ended, or
 // which operations failed and when a new epoch begins. Questions about late ranks (inquiry.h) and
-// strict checking (strict_calls.h) are parts of their own.
+// strict checking (strict_calls.h) are separate.
 //
-// An epoch is a stretch of operations without a mismatch. When calls differ, whoever sees it floods
-// the news; every rank fails its operations from that one on, reports "quiet" up the tree once it
-// has run all before that one and runs nothing of the epoch any more, and goes on when the root
-// says "resume". No message of an old epoch can then meet an operation of a new one other than as
-// stale.
+// An epoch is a stretch of operations without a mismatch. When calls differ, the rank that detects
+// it floods the news, and every rank fails its operations from that one on. A rank reports "quiet"
+// up the tree once it has run all operations before that one and runs nothing of the epoch any
+// more; it continues when the root sends "resume". So an operation of a new epoch sees messages of
+// an old one only as stale.
 //
-// Ranks that leave are replaced in the tree (live_tree.h). They have run what they issued and are
-// as good as quiet; what they may have dropped between leaving and their bye is said again.
+// The tree replaces ranks that leave (live_tree.h). They have run what they issued and count as
+// quiet; their neighbours repeat messages that a leaving rank may have dropped before its bye.
 //
-// A rank that had issued several operations has as many that fail. The others are refused calls
-// until as many of theirs have failed, so that the calls after those are the same everywhere.
+// If a rank had issued several operations, all of them fail. The other ranks refuse calls until as
+// many have failed there, so that the calls after those are the same everywhere.
 #pragma once
 
 #include <atomic>

@@ -33,7 +33,7 @@ public:
     Rank rank() const { return rank_; }
     Rank size() const { return size_; }
 
-    /// Who shares a host with whom, by rank here; nullptr as long as that is not known.
+    /// The map of this group's ranks to hosts; nullptr until it is known.
     const Hosts* hosts() const { return hosts_ ? &*hosts_ : nullptr; }
     void set_hosts(Hosts hosts) { hosts_ = std::move(hosts); }
 

@@ -11,7 +11,8 @@ LiveTree::LiveTree(Rank rank, Rank size)
     find_neighbours();
 }
 
-/// Who stands at that rank's place, nobody if all below it have left, too.
+/// The rank itself or, once it has left, the first remaining rank of its subtree; nobody if none
+/// remains.
 Rank LiveTree::occupant(Rank place) const {
     if (!has_left(place)) return place;
     for (const Rank child : tree_children(place, size_))
