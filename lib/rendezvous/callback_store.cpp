@@ -29,8 +29,9 @@ constexpr int64_t shared_slice_ms = 5;  // and other communicators' calls theirs
 // claimed key must be known as such by whoever removes it.
 enum class Mark : char { plain = 's', claimed = 'c' };
 
-// Whoever calls a host's functions holds this: one for all communicators that have the same ones,
-// as ranks that are threads do. A forked child has its own: nobody would give its parent's back.
+// A thread holds this mutex while it calls the host's functions. Communicators with the same
+// functions share it, as ranks that are threads do. A forked child has its own: a thread of its
+// parent's may have held the parent's, and the child could never unlock that.
 using Turn = std::mutex;
 std::shared_ptr<Turn> find_turn(const StoreCallbacks& callbacks, void* user) {
     using Key = std::array<std::uintptr_t, 5>;

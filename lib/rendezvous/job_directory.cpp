@@ -50,7 +50,8 @@ tl::unexpected<Error> directory_error(const char* doing, const std::string& path
     return fail_errno(errno, fmt::format("the job's directory: cannot {} {}", doing, path));
 }
 
-// Whoever can write in /tmp can have made it first.
+// Another user may have created this path in /tmp first: accept only a directory of this user's
+// alone.
 Result<> make_own(const std::string& path) {
     if (::mkdir(path.c_str(), 0700) == 0) return {};
     if (errno != EEXIST) return directory_error("make", path);
@@ -98,7 +99,7 @@ bool is_linked(int fd) {
     return ::fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 
-// What dead jobs have left: nobody holds a lock there.
+// Removes the directories of dead jobs: no process holds their locks.
 void remove_dead(const std::string& own_path) {
     std::error_code ignored;
     const fs::path base = fs::path(own_path).parent_path();

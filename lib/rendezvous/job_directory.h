@@ -34,8 +34,8 @@ private:
     const pid_t owner_;  // a forked child shares the lock: it is not its to end
 };
 
-/// Where the job of that identity has its directory: below $XDG_RUNTIME_DIR, if that is a directory
-/// of this user's alone, else below /tmp.
+/// The path of a job's directory: below $XDG_RUNTIME_DIR, if that is a directory of this user's
+/// alone, else below /tmp.
 std::string job_directory_path(std::string_view identity);
 
 }  // namespace tutti

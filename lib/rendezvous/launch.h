@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// How the ranks of a job find each other where no setting says so.
+/// The mechanism by which a job's ranks find each other if no setting names one.
 enum class RendezvousKind : uint8_t {
     none,       // not at all
     directory,  // all on one host: a private directory on it

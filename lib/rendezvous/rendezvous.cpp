@@ -81,7 +81,7 @@ Result<RendezvousPlace> rendezvous_over_key_space(const Config& config, const La
                      TcpStoreServer::start(server_options(config, at, secret, deadline)));
         at.port = server->port();
         keep_serving(std::move(server));
-        // What was set need not be shown to the launcher.
+        // The user gives a configured secret to every rank: it need not pass through the launcher.
         told = fmt::format("{},{}", net::format_host_port(at), config.secret.empty() ? secret : "");
     }
     TUTTI_ASSIGN(const std::string heard,

@@ -45,8 +45,8 @@ public:
     /// Whether what this process has set is gone once it has let go of the store.
     virtual bool forgets() const { return false; }
     virtual std::string describe() const = 0;  // "tcp://10.0.0.1:29500", for messages
-    /// What this process has seen that may be why others have not come, for messages; mostly
-    /// nothing.
+    /// An observation of this process that may explain why other ranks did not join, for error
+    /// messages; mostly empty.
     virtual std::string suspicion() const { return {}; }
 };
 

@@ -17,7 +17,7 @@ Result<std::unique_ptr<Store>> open_file_store(const StoreOptions& options);
 Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure,
                         Deadline deadline);
 
-/// What follows "scheme://" in a URL.
+/// The part of a URL after "scheme://".
 inline std::string_view after_scheme(std::string_view url) {
     const auto at = url.find("://");
     return at == std::string_view::npos ? url : url.substr(at + 3);

@@ -1,4 +1,4 @@
-// What travels between the embedded TCP store's clients and its server (docs/protocol.md, "Store").
+// The wire format between the embedded TCP store's clients and server (docs/protocol.md, "Store").
 //
 //   handshake and hello    net/auth.h, context "store/<job>"; the hello is the protocol's version
 //   request    length (4 bytes), op (1), key (4 + n), value (4 + n)
@@ -20,7 +20,7 @@ namespace tutti::store_protocol {
 inline constexpr uint32_t version = 3;
 inline constexpr uint32_t max_frame_bytes = 1 << 20;
 inline constexpr uint32_t max_key_bytes = 4096;
-// What a frame holds besides the key and the value: op or status, and two lengths.
+// Besides key and value, a frame holds an op or a status, and two lengths.
 inline constexpr uint32_t max_value_bytes = max_frame_bytes - max_key_bytes - 9;
 
 // will: what the server claims once this connection has ended; an empty key withdraws it.

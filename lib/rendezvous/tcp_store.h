@@ -22,7 +22,7 @@ public:
     static Result<std::unique_ptr<TcpStoreServer>> start(const Options& options);
     virtual ~TcpStoreServer() = default;
     virtual uint16_t port() const = 0;
-    /// How many came with another secret, or were of another job. Any thread.
+    /// Connections that had another secret or belonged to another job. Any thread.
     virtual uint64_t turned_away() const = 0;
 };
 
