@@ -1,4 +1,4 @@
-// What an algorithm costs, in the units of the LogGP model: not times, but how many of what.
+// An algorithm's cost in the LogGP model: counts of hops, messages and bytes, not times.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace tutti {
 
-/// How many steps a rank has, and with them the time and the memory that it takes to generate them:
-/// for a lane, and of ranks whose host has no more than so many of them, of any n.
+/// The growth of a lane's number of steps with the number n of ranks, if the ranks per host are
+/// bounded; generating the steps takes as much time and memory.
 enum class Growth : uint8_t { constant, logarithmic, linear };
 
 constexpr std::string_view growth_name(Growth growth) {

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// What a choice may depend on. All 0: not known.
+/// Summary of the hosts' sizes, on which a choice of algorithms may depend. All 0: not known.
 struct HostShape {
     Rank hosts = 0;
     Rank smallest = 0, largest = 0;  // ranks of a host
@@ -32,7 +32,7 @@ public:
     Rank host_of(Rank rank) const { return block_ ? rank / block_ : host_[index(rank)]; }
     /// The rank's number among those of its host.
     Rank local_of(Rank rank) const { return block_ ? rank % block_ : local_[index(rank)]; }
-    /// How many ranks all hosts of lower numbers have.
+    /// The number of ranks on all hosts of lower numbers.
     Rank before(Rank host) const { return block_ ? host * block_ : before_[index(host)]; }
     Rank size_of(Rank host) const {
         return (host + 1 < count() ? before(host + 1) : ranks_) - before(host);
@@ -40,7 +40,7 @@ public:
     Rank member(Rank host, Rank local) const { return in_order(before(host) + local); }
     /// The i-th rank, host after host.
     Rank in_order(Rank i) const { return block_ ? i : member_[index(i)]; }
-    /// Who works for its host on one of the stripes into which data is cut.
+    /// The rank that exchanges this stripe of the data with other hosts, on behalf of its host.
     Rank carrier(Rank host, Rank stripe) const { return member(host, stripe % size_of(host)); }
 
 private:

@@ -1,4 +1,4 @@
-// What a chunk is to each rank: whether the caller's buffers hold it, and where.
+// Maps each chunk to its position in a rank's buffers, if the rank's buffers hold it at all.
 #pragma once
 
 #include "schedule/schedule.h"
@@ -13,7 +13,7 @@ public:
 
     /// Chunks per part: 1, ranks or ranks². A chunk's block is chunk % blocks().
     uint32_t blocks() const { return blocks_; }
-    /// How many positions the larger of the two buffers has.
+    /// The number of positions in the larger of the two buffers.
     uint32_t positions() const { return positions_; }
 
     /// Whether the rank's buffer has that chunk: elsewhere it may live in scratch only.

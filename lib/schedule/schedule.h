@@ -13,11 +13,11 @@
 
 namespace tutti {
 
-/// Where a chunk lives. Every schedule must be right also when a call is in place, that is, when
-/// chunks of input and output that stand at the same position (places.h) are the same memory.
+/// The memory that holds a chunk. Every schedule must also be correct in place, that is, when
+/// chunks of input and output at the same position (places.h) share their memory.
 enum class Space : uint8_t { none, input, output, scratch };
 
-/// How a value is represented. Bind fixes the bytes per element of each form; in a lossless
+/// The representation of a value. Bind fixes the bytes per element of each form; in a lossless
 /// reduction all three coincide.
 enum class Form : uint8_t {
     raw,      // as the user gave it
@@ -118,7 +118,7 @@ struct Schedule {
     }
 };
 
-/// What an algorithm is asked for.
+/// The input of an algorithm: it generates a schedule for this request.
 struct ScheduleRequest {
     Rank ranks = 1;
     Rank rank = 0;
