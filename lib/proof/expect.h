@@ -1,4 +1,4 @@
-// What each collective owes its callers: which value every chunk of every output must be.
+// The values that a correct collective leaves in every chunk of every output.
 #pragma once
 
 #include <optional>

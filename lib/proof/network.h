@@ -15,7 +15,7 @@ namespace tutti::sim {
 // Whole numbers, so that a simulation has the same result everywhere. 2^63 ps are 106 days.
 using Picoseconds = int64_t;
 
-/// What messages of one kind of channel cost (LogGP's G, L and o).
+/// The cost of a message on one kind of channel (LogGP's G, L and o).
 struct Medium {
     double bytes_per_s = 0;
     double latency_us = 0;   // from the last byte sent to the last byte there, in an idle network

@@ -89,7 +89,7 @@ private:
     std::string fault(Rank rank, uint32_t chunk, Value value);
     void wake(Rank rank, std::size_t lane, uint32_t waits_on);
 
-    // What to say (run_words.cpp).
+    // Error messages (run_words.cpp).
     std::string at(Rank rank, std::size_t lane) const;
     bool complain(Rank rank, std::size_t lane, const std::string& what);
     std::string waits_for(Rank rank, std::size_t lane);

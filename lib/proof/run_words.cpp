@@ -1,4 +1,4 @@
-// What a symbolic run says when it stops.
+// The error messages of a symbolic run.
 #include <fmt/format.h>
 
 #include <algorithm>

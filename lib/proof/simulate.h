@@ -12,8 +12,8 @@
 
 namespace tutti::sim {
 
-/// How a call's data is cut, in the engine's arithmetic (engine/layout.h, which this folder does
-/// not know).
+/// A call's data in tiles. The caller computes them as the engine does (engine/layout.h), on which
+/// this folder must not depend.
 struct Data {
     uint32_t tiles = 1;
     /// Elements of a step's value in a tile. All tiles but the last are alike.

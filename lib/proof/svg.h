@@ -1,4 +1,4 @@
-// What the drawings have in common: their frame, their colours, text that is safe in XML.
+// Parts that all drawings share: their frame, their colours, text that is safe in XML.
 #pragma once
 
 #include <cstddef>

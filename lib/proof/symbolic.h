@@ -15,8 +15,8 @@ constexpr uint64_t mix(uint64_t hash, uint64_t word) {
     return x ^ x >> 31;
 }
 
-/// Who contributed: each (rank, chunk) has a random 128-bit number, a reduction adds them. Equal
-/// sums mean equal multisets of contributions but with probability 2^-128.
+/// The multiset of a value's contributions, as a hash: each (rank, chunk) has a random 128-bit
+/// number, a reduction adds them. Different multisets have equal sums with probability 2^-128.
 struct Contributions {
     uint64_t low = 0, high = 0;
     static Contributions of(Rank rank, uint32_t chunk) {
@@ -55,8 +55,9 @@ struct Order {
     bool operator==(const Order&) const = default;
 };
 
-/// What a region holds, in one word: a rank's input, or a result that a table (values.h) knows by
-/// number. Equal words are equal values, bit by bit; an undefined one is what nobody wrote.
+/// A region's symbolic value in one word: a rank's input, or the number of a result in a table
+/// (values.h). Equal words are equal values, bit by bit; no step has written a region whose value
+/// is undefined.
 class Value {
 public:
     static constexpr uint32_t most_results = (1u << 28) - 1;
@@ -73,7 +74,7 @@ public:
     bool is_input() const { return static_cast<Kind>(word_ >> 62) == Kind::input; }
     Form form() const { return static_cast<Form>(word_ >> 60 & 3); }
     uint32_t chunk() const { return static_cast<uint32_t>(word_); }
-    /// Whose input it is, or which result.
+    /// The rank of an input, or the number of a result.
     uint32_t number() const { return static_cast<uint32_t>(word_ >> 32 & most_results); }
 
     /// The same in another form, where that changes no bit.

@@ -36,7 +36,7 @@ std::string draw_axes(const Scale& scale) {
     svg += fmt::format(R"(<text x="{}" y="{}" text-anchor="middle">time (us)</text>)"
                        "\n",
                        left_px + plot_px / 2, scale.bottom() + 38);
-    // Where rows are low, not every rank has room for its name.
+    // Label only every n-th rank if rows are too low for every name.
     const int named = std::max(1, (14 + scale.row_px - 1) / scale.row_px);
     for (Rank r = 0; r < scale.rows; ++r) {
         svg += fmt::format(R"(<line x1="{}" y1="{:.1f}" x2="{}" y2="{:.1f}" stroke="#bbb"/>)",

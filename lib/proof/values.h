@@ -9,7 +9,7 @@
 
 namespace tutti::symbolic {
 
-/// What a value is made of.
+/// A result's contributions, their order, and the expression that computed it.
 struct Content {
     Contributions from;
     Order order;
