@@ -125,7 +125,8 @@ private:
     // A program's own operator writes as it likes.
     void bind_streamed(const Step& step, BoundStep& bound, Form from) const {
         if (!bound.kernel || r_.reducer.function().combine) return;
-        // What is sent is read again at once.
+        // No streaming stores to an output that a channel also sends: the sender reads it back at
+        // once.
         bound.stream_out = step.out.space == Space::output && r_.stream_bytes != 0 &&
                            parts_.out_bytes >= r_.stream_bytes && !bound.send;
         if ((bound.build && !step.out) || bound.stream_out)

@@ -28,7 +28,8 @@ struct Window {
     std::size_t blocks(Space space) const { return space == Space::input ? in_blocks : out_blocks; }
     /// Elements of a slot. A buffer is `slots` of them.
     std::size_t slot(Space space) const { return blocks(space) * stretch; }
-    /// Where an element of the whole buffer is while its tile is there.
+    /// The offset in the window's buffer of an element of the whole buffer, while its tile is
+    /// there.
     std::size_t place(Space space, uint32_t tile, std::size_t offset) const {
         const uint32_t index = tile / tiles;
         const std::size_t block = blocks(space) > 1 ? offset / count : 0;
@@ -70,8 +71,8 @@ struct BoundLane {
     uint32_t tile = 0;
     uint32_t step = 0;
     bool offered = false;
-    // Where the current step works if it is not plain, once known: a step that waits is looked at
-    // again and again.
+    // Cache of the current step's position, if it is not plain: progress() retries a waiting step
+    // many times.
     bool placed = false;
     BoundStep::Position at;
     Tag tag;                  // of the current step's messages
@@ -109,7 +110,7 @@ public:
     const Window& window() const { return p_.window; }
     /// That many stretches may be worked on: their input is there, and room for their output.
     void allow(uint32_t stretches);
-    /// How many stretches no lane works on any more.
+    /// The number of stretches that all lanes have finished.
     uint32_t finished() const;
     /// No transport holds on to memory of what is finished.
     bool drained() const;
@@ -120,7 +121,7 @@ private:
     bool may_start(const BoundLane& lane, const BoundStep& step) const;
     StepOutcome receive(BoundLane& lane, const BoundStep& step, const BoundStep::Position& at,
                         const void*& data);
-    /// Where a result is wanted. The kernel writes to `out`, or else to the channel's memory.
+    /// Destinations of a result. The kernel writes to `out`, or else to the channel's memory.
     struct Results {
         std::byte* out = nullptr;
         std::byte* built = nullptr;  // the channel's memory

@@ -1,4 +1,4 @@
-// What bind asks for: the channels of one communicator, made when first used.
+// The channels that bind asks for: a communicator makes each when it is first used.
 #pragma once
 
 #include <atomic>

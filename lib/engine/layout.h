@@ -1,4 +1,4 @@
-// Where the chunks of a call's data lie in the caller's buffers, tile by tile.
+// Maps a call's chunks to places in the caller's buffers, tile by tile.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// How long the blocks of one buffer are and where they start, in elements. Empty lists: all blocks
-/// are of one length, one after the other.
+/// Lengths and starts of a buffer's blocks, in elements. Empty lists: all blocks are of one length,
+/// one after the other.
 struct BlockLayout {
     std::vector<std::size_t> counts;
     std::vector<std::size_t> displacements;

@@ -1,5 +1,5 @@
-// What has to be done to a rank's own data before a collective can begin: several inputs added up,
-// a sum's operands multiplied. Done in one pass, in the accumulator's form; nothing is rounded.
+// Prepares a rank's own data before a collective begins: adds several inputs up, multiplies a sum's
+// operands. One pass, in the accumulator's form, without rounding.
 #pragma once
 
 #include <array>

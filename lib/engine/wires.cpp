@@ -67,7 +67,7 @@ void Wires::allow(uint32_t stretches) {
     for (const auto& wire : all_) wire->allow(std::min(stretches, wire->window().stretches));
 }
 
-// One that has fewer stretches and is through holds nobody up.
+// A schedule with fewer stretches must not hold back the others once it has finished its own.
 uint32_t Wires::finished() const {
     uint32_t least = stretches_;
     for (const auto& wire : all_)

@@ -19,7 +19,7 @@ public:
     uint32_t stretches() const { return stretches_; }
     /// Bytes of one side's memory.
     std::size_t bytes(Space space) const;
-    /// Where a slot begins, from the start of its side's memory.
+    /// A slot's offset in its side's memory, in bytes.
     std::size_t place(Space space, std::size_t wire, uint32_t slot) const;
 
     void start(const Tag& tag, const void* in, void* out) override;
