@@ -57,7 +57,7 @@ Constants default_constants(std::string_view wire, const Capabilities& c, bool w
 Terms schedule_terms(const Cost& plain, const Load& load, std::size_t message_bytes) {
     const Cost cost = widened(plain, load);
     const auto bytes = static_cast<double>(load.bytes);
-    // Where ranks share cores, all their work counts, not only that of the busiest.
+    // If ranks share cores, the work of all of them counts, not only the busiest rank's.
     const double even = cost.busy > 0 ? cost.share / cost.busy * load.crowding : load.crowding;
     const double work = std::max(1.0, even);
     const double messages = std::max(cost.messages, cost.mean_messages() * load.crowding);

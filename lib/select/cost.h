@@ -44,7 +44,7 @@ std::string_view term_name(Term term);
 Constants default_constants(std::string_view wire, const Capabilities& capabilities,
                             bool within_host = false);
 
-/// What is the same for all algorithms of one call.
+/// The parts of a call's cost that do not depend on the algorithm.
 struct Load {
     Rank ranks = 1;
     std::size_t bytes = 0;

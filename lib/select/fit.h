@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// How long an operation with these terms took.
+/// A measured operation: its terms and its time.
 struct Sample {
     Terms terms{};
     double us = 0;

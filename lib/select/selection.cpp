@@ -15,7 +15,8 @@ constexpr std::size_t least_pipeline_bytes = 8 * 1024;
 constexpr std::size_t least_far_piece_bytes = 32 * 1024;
 constexpr std::size_t hierarchy_tiles = 4;  // so that one is on the wire, one in shared memory
 
-// How many contributions everyone reads in the flat exchange; < 0: it has no such collective.
+// The number of contributions that every rank reads in the flat exchange; < 0: the exchange does
+// not support the collective.
 double flat_reads(Collective collective, const SelectionInput& t) {
     switch (collective) {
         case Collective::allreduce:

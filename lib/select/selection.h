@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-/// What selection may know about a communicator.
+/// The properties of a communicator that selection may use.
 struct SelectionInput {
     Rank ranks = 1;
     bool one_host = false;
@@ -49,7 +49,7 @@ struct Choice {
 
 inline constexpr uint32_t max_lanes_per_stream = 8;
 
-/// What is to be done: the parts of a call on which the choice depends.
+/// The properties of a call that selection uses.
 struct Question {
     Collective collective = Collective::allreduce;
     std::size_t bytes = 0;       // of the whole message, or of all blocks of one buffer

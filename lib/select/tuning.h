@@ -23,7 +23,8 @@ struct TuningRule {
     std::size_t line = 0;
 };
 
-/// What of a file is for this machine. The first rule that fits a call and that can serve it wins.
+/// The lines of a tuning file that apply to this machine. Selection takes the first rule that
+/// matches the call and names an algorithm that can serve it.
 struct Tuning {
     std::string file;
     std::string machine;  // ours, where lines are for such machines only
@@ -35,8 +36,8 @@ struct Tuning {
     std::string fingerprint() const;
 };
 
-/// How tuning files name this machine: its cores and their model. A file's lines after
-/// "machine NAME" are for such machines only, until the next such line; "machine *" is any.
+/// This machine's name in tuning files: its cores and their model. Lines after "machine NAME" apply
+/// to such machines only, until the next such line; "machine *" is any.
 std::string machine_name();
 
 /// invalid: file, line, what is wrong and what would be right.
