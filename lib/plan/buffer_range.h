@@ -1,4 +1,4 @@
-// How much memory a call uses of each of a rank's buffers.
+// The part of each of a rank's buffers that a call uses.
 #pragma once
 
 #include "plan/call.h"
@@ -13,7 +13,7 @@ struct BufferRange {
     std::size_t own = 0;     // where the rank's own block starts
 };
 
-/// Of the input or the output (Space).
+/// `space`: the input or the output.
 BufferRange range_of(const Call& call, Rank rank, Rank ranks, Space space);
 
 }  // namespace tutti

@@ -27,7 +27,7 @@ struct BlockList {
 /// With every displacement written out.
 BlockLayout to_blocks(const BlockList& list);
 
-/// Where a call's buffers are, and what is done about it.
+/// The mechanism that serves a call, by the memory that its buffers are in.
 enum class Path : uint8_t {
     host,     // host memory
     library,  // a device's own library

@@ -29,8 +29,8 @@ bool PlanCache::is_of_destroyed_operator(const Plan& plan) {
     return is_user_op(plan.call.op) && !find_operator(plan.call.op);
 }
 
-// Those that go are spread over all: of more shapes in turn than there is room for, the oldest, or
-// all, would be the very ones that are needed next.
+// Evicts plans spread over the whole cache. If a program cycles through more shapes than there is
+// room for, the oldest plans, or all, would be the very ones that it needs next.
 void PlanCache::make_room() {
     last_ = nullptr;
     std::erase_if(plans_,

@@ -21,10 +21,10 @@ public:
             if (fits(*plan) && !is_of_destroyed_operator(*plan)) return remember(*plan);
         return nullptr;
     }
-    /// Drops some of those that do not run when there are too many. Those that go lend the new one,
-    /// which is bound, their work memory.
+    /// If there are too many plans, evicts some that are not running. The new plan must be bound
+    /// before: evicted plans may be the last owners of the work memory that it shares.
     Plan* keep(std::unique_ptr<Plan> plan);
-    /// Those that `which` says; they do not run.
+    /// Evicts the plans whose path satisfies `which`; none of them is running.
     template <typename Which>
     void drop(Which which) {
         last_ = nullptr;

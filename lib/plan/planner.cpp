@@ -12,7 +12,8 @@ namespace {
 
 // Results this large leave the last-level cache before anyone reads them again.
 constexpr std::size_t stream_bytes = std::size_t{64} << 20;
-// What a rank that knows only its own blocks takes the whole for, as all the others do.
+// If ranks know only their own blocks' lengths, all assume this size for the whole call, so that
+// they choose alike.
 constexpr std::size_t unknown_bytes = std::size_t{1} << 40;
 
 std::atomic<uint64_t> last_serial{0};
@@ -161,7 +162,8 @@ std::string Planner::explain(const Call& call) const {
 
 void Planner::make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const {
     const Call& call = plan.call;
-    // Where each rank knows its own lengths only, messages carry their block's.
+    // If each rank knows only its own lengths, each message's tag carries its block's length
+    // instead.
     plan.tag.count = !call.uneven                   ? call.count
                      : blocks_of(call).tag_by_block ? 0
                                                     : total_elements(call, place_.size);

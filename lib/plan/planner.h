@@ -13,10 +13,11 @@
 
 namespace tutti {
 
-/// What a communicator can do with a call. The issuing thread's, but for what is const.
+/// Checks a communicator's calls, chooses their algorithms and makes their plans. Only the issuing
+/// thread calls members that are not const.
 class Planner {
 public:
-    /// Who plans, and over what.
+    /// The planning rank and the ranks that it plans for.
     struct PlannerScope {
         Rank rank = 0, size = 1;
         bool one_host = false;
@@ -25,7 +26,7 @@ public:
 
     /// Small collectives go to these from now on; nothing if there are none.
     void use(Endpoint::Intrinsics intrinsics);
-    /// Who shares a host with whom, from now on; outlives the planner.
+    /// Sets the map of ranks to hosts, which must outlive the planner.
     void use(const Hosts& hosts);
     /// The cost model's constants from now on, here and in the parts that are split off. The same
     /// on every rank.
@@ -33,7 +34,7 @@ public:
     /// After a mismatch, while nothing runs.
     void reset_intrinsics();
 
-    /// Of every transport that may be used.
+    /// The largest message that every transport in use can carry.
     std::size_t max_message_bytes() const { return selection_input_.max_message_bytes; }
 
     /// Checks a call's arguments and what the communicator can do with it. stream < 0: any.
@@ -93,7 +94,8 @@ private:
     SelectionInput selection_input_;
     const Hosts* hosts_ = nullptr;
     Endpoint::Intrinsics intrinsics_;
-    // What a stream's operations work in: what is prepared for one lies beside its scratch memory.
+    // Work memory of a stream's operations. An operation may need both blocks at once: its prepared
+    // input must not lie in its scratch memory.
     struct StreamMemory {
         WorkMemory prepared, scratch;
     };

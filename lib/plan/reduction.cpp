@@ -76,7 +76,7 @@ Result<Reduction> of_built_in(const Call& call) {
                     "avg is not defined on it, as each rank combines another number of "
                     "contributions: take sum, and divide by the rank's own");
     r.tag_bits = pack_call(0, 0, static_cast<uint32_t>(call.op));
-    // What an average is divided by has to be the same everywhere.
+    // All ranks must divide an average by the same number: they compare this hash.
     if (call.op == Op::avg && call.inputs > 0)
         r.hash = mix_hash(hash_basis, static_cast<uint64_t>(call.inputs));
     return r;

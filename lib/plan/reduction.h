@@ -1,5 +1,5 @@
-// What a call's operator comes to: kernels, what is done to a rank's own data first, what all ranks
-// must agree on.
+// A call's operator, resolved: its kernels, the preparation of a rank's own data, and the parts on
+// which all ranks must agree.
 #pragma once
 
 #include <optional>

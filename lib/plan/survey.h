@@ -1,4 +1,4 @@
-// What a communicator's choices depend on, as its endpoint knows it.
+// Collects the properties of a communicator on which selection depends, from its endpoint.
 #pragma once
 
 #include "job/endpoint.h"
