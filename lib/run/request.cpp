@@ -42,7 +42,8 @@ Result<int> Completion::event_fd() {
     int fd = no_fd;
     if (!fd_.compare_exchange_strong(fd, made.get())) return fd;
     fd = made.release();
-    // Whoever fires looks at fd_ after setting fired_; we look at fired_ after setting fd_.
+    // Pairs with fire(), which stores fired_ and then loads fd_. This thread has stored fd_ and now
+    // loads fired_, all sequentially consistent: at least one of the two threads rings.
     if (fired_.load()) ring_event_fd(fd);
     return fd;
 }

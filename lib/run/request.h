@@ -13,8 +13,8 @@ namespace tutti {
 
 class Communicator;
 
-/// What happens when a request is done, at most once each. Registered and fired without a lock:
-/// each slot goes from empty to set to closed, or from empty to closed.
+/// A request's callback and eventfd; fire() triggers each at most once. No lock is needed: the
+/// callback's slot goes from empty to set to closed, or from empty to closed.
 class Completion {
 public:
     using Callback = std::function<void(Code code)>;

@@ -15,7 +15,8 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t logged_operations = 8;
-// Who has answered nothing for so long, or for half of the deadline, does not come late only.
+// A rank that has not answered for this long, or for half of the deadline, counts as stopped, not
+// only as late.
 constexpr int64_t stopped_ms = 1000;
 // After a loss, others need no longer than this to pass on what the lost rank had sent.
 constexpr int64_t passed_on_ns = 500'000'000;
@@ -147,7 +148,7 @@ Error Streams::annotate(const Error& error, const Tag& tag) const {
     return annotated;
 }
 
-// What the operation itself found wrong becomes everybody's news.
+// Reports to all ranks an error that the operation itself has found.
 void Streams::fail_head(Stream& stream, const Failure& failure) {
     const Request& request = *stream.head;
     const Error& cause = failure.error;
@@ -165,8 +166,8 @@ void Streams::fail_head(Stream& stream, const Failure& failure) {
     pop(stream, error.code, error);
 }
 
-/// What a rank had sent before it was lost is there, or comes from others: that is used before
-/// anything fails for the loss.
+/// Messages that a lost rank had sent may still arrive, from its channel or through other ranks:
+/// run the operations that they complete before any operation fails for the loss.
 void Streams::use_arrived(Stream& stream) {
     while (Request* request = stream.head) {
         const bool may_run = request->released.load(std::memory_order_acquire) &&
@@ -205,8 +206,8 @@ void Streams::purge(Stream& stream) {
     Request** link = &stream.head;
     Request* before = nullptr;
     while (Request* request = *link) {
-        // One that is being launched goes when its issuer has seen the alarm; a device's, when
-        // those before it are over.
+        // An operation that is being launched ends once its issuing thread has seen the alarm; a
+        // device's operation, once those before it are over.
         const bool may_end = request->released.load(std::memory_order_acquire) &&
                              (!request->external || request->may_end());
         const auto verdict = may_end && !survives(*request)
@@ -349,13 +350,14 @@ void Streams::check_deadline(Stream& stream, int64_t now) {
     }
 }
 
-// Who was late when the others were asked last; who was so only before may have come since.
+// Blames ranks that were late at the last inquiry; ranks that were late only at an earlier one may
+// have called since.
 Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
     const Late late = failure_protocol_.inquiry().late(request.tag.sequence);
     Rank culprit = waits_for;
     std::string why = "the others did not come";
-    // Those that wait for a rank that is stopped, and for each other, are not to blame; and who is
-    // late may be so because of it.
+    // A stopped rank is to blame before all others: ranks that wait for it, or for each other, are
+    // not, and a late rank may be late because of it.
     const auto stopped = late.silent_for(std::min(request.timeout_ms / 2, stopped_ms));
     const auto silent = stopped.empty() && !late.answered ? late.silent_for(0) : stopped;
     if (!silent.empty()) {

@@ -15,8 +15,8 @@
 
 namespace tutti {
 
-/// Who holds `owner` may touch the queue and drive the head. Taken for a pass at a time, and never
-/// waited for while something else is held.
+/// A thread may touch the queue and drive the head only while it holds `owner`. It takes `owner`
+/// for one pass at a time, and never waits for it while it holds something else.
 struct alignas(no_share_bytes) Stream {
     OwnerFlag owner;
     Request* head = nullptr;
@@ -64,8 +64,8 @@ public:
     /// That result, when the process ends: nothing is cut off or called back, and no new operation
     /// begins. 0 if a stream cannot be looked into until the deadline.
     uint64_t last_before_end(const std::atomic<uint64_t>& sequence, Deadline deadline);
-    /// What led to the first failure: the end of it to the log, all of it to a file if one is
-    /// wanted.
+    /// Writes the operations before the first failure, once: the last few to the log, all known
+    /// ones to a file if one is configured.
     void dump_once();
 
 private:

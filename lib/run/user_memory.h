@@ -27,11 +27,11 @@ public:
 
     /// Page-aligned and zeroed; of huge pages if it is large and the system has them.
     Result<std::byte*> allocate(std::size_t bytes);
-    /// What allocate() gave.
+    /// Frees memory that allocate() returned.
     Result<> free(std::byte* data);
 
     Result<> add(std::byte* data, std::size_t bytes);
-    /// What add() was told, by where it begins.
+    /// Deregisters memory that add() registered, by its start.
     Result<> remove(std::byte* data);
 
     /// As if all of it were given back.
