@@ -101,7 +101,8 @@ Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadl
         if (!known) {
             peers_.emplace(rank, std::move(peer));
         } else if (peer.connected) {
-            // Whoever answered this peer may have found them meanwhile: there is one of each.
+            // A thread that answered this peer may have set the senders meanwhile: they are the
+            // same ones.
             known->requests_out = peer.requests_out;
             known->data_out = peer.data_out;
             known->connected = true;
@@ -188,7 +189,8 @@ void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const s
         return host_.finished(receive, error);
     }
     receive.id = tag.sequence;
-    // Nobody else would move the answer, which may need a channel that is yet to be opened.
+    // The receive ends only after its refusal is sent: without pending transfers no thread would
+    // drive the engine, and the refusal may need a channel that is not open yet.
     if (error.code != Code::ok) {
         answer(from, tag, MessageKind::refuse);
         find(from)->refusing.push_back(&receive);
@@ -334,7 +336,7 @@ bool PointToPoint::handle_requests(PeerQueues& peer) {
         const Tag tag = message.tag;
         const bool announces = kind_of(tag) == MessageKind::announce && tag.count == 0;
         const bool whole = kind_of(tag) == MessageKind::whole && tag.count == tag.plan;
-        // Where it lies depends on its size.
+        // A message's place depends on its size, so peek again with the size.
         if (whole && tag.count <= limits_.message_bytes) message = in->peek(tag, tag.count);
         if (!message.data) break;
         const bool understood = (announces || whole) && tag.count <= limits_.message_bytes;

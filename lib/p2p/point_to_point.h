@@ -29,7 +29,8 @@ struct PointToPointLimits {
     std::size_t unexpected_bytes = 0;  // of each rank's whole messages that no receive wants yet
 };
 
-/// What becomes of a transfer; called with the engine's owner held, and then it may be gone.
+/// The engine reports each transfer's end to it, with the engine's owner held; the transfer may be
+/// gone after the call.
 class TransferHost {
 public:
     virtual ~TransferHost() = default;

@@ -11,15 +11,15 @@ namespace tutti {
 
 inline constexpr Rank any_source = -1;
 
-/// What a receive got.
+/// The source, tag and length of the message that a receive got.
 struct Received {
     Rank source = nobody;
     int32_t tag = 0;
     std::size_t count = 0;  // elements
 };
 
-/// Where a receive's message comes to a GPU's memory that did not come straight there. The engine's
-/// owner calls.
+/// Copies a receive's message to GPU memory, if the message has arrived in host memory. The
+/// engine's owner calls it.
 class RecvTarget {
 public:
     virtual ~RecvTarget() = default;

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-// What a rank sent before it left may still be on its way when its bye is here.
+// After a peer's bye, messages that it had sent before may take this long to arrive.
 constexpr int64_t farewell_ns = 1'000'000'000;
 // A send up to this is copied and done; a larger one waits for its receive and is not copied.
 constexpr std::size_t eager_bytes = 32 * 1024;
@@ -59,7 +59,7 @@ Result<> Transfers::check(const Transfer& t) const {
     return {};
 }
 
-/// What a message gets whose other end may be there no more.
+/// The error of a transfer whose partner has left.
 Error Transfers::left_error(Rank partner) {
     return {Code::peer_lost, partner, 0,
             partner == any_source
@@ -139,7 +139,7 @@ bool Transfers::progress(Bundle& bundle, bool& moved) {
 /// False if what runs beside its messages cannot be let go of yet.
 bool Transfers::end(Bundle& bundle, const Error& error) {
     if (error.code != Code::ok && !bundle.let_go()) return false;
-    // What travels on the host from memory that goes with it.
+    // Messages that are still in progress on the host use memory that ends with the bundle.
     for (const Transfer* message : bundle.messages)
         if (message->code.load(std::memory_order_acquire) == Code::in_progress) return false;
     bundle.error = error;
