@@ -57,7 +57,7 @@ public:
     }
 
 private:
-    // Of the slowest rank, in µs per operation.
+    // The slowest rank's time, in µs per operation: all ranks must fit the same samples.
     Result<double> time(const Call& call, int64_t iterations) {
         const int64_t start = now_ns();
         for (int64_t i = 0; i < iterations; ++i)

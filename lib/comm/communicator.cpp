@@ -112,7 +112,7 @@ void Communicator::abort() {
 
 void Communicator::destroy() {
     if (core_.destroyed.exchange(true) || !core_.home.here()) return;
-    // What was called is done in order; it has deadlines.
+    // Operations that were issued finish in order; each has a deadline.
     constexpr int64_t longest_ms = 60'000;
     const int64_t timeout_ms = core_.config().timeout_ms;
     offload_->finish(timeout_ms == 0 ? longest_ms : std::min(timeout_ms, longest_ms));

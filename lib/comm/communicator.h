@@ -39,7 +39,7 @@ public:
     int rings() const { return core_.config().nrings; }
     bool manual() const { return core_.manual(); }
 
-    /// What it can do with a call; operators that are this communicator's only.
+    /// Plans calls, and makes operators that belong to this communicator only.
     Planner& planner() { return core_.planner; }
     const Planner& planner() const { return core_.planner; }
     /// Collectives.

@@ -50,7 +50,8 @@ Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t strea
     return plan;
 }
 
-// Where memory ran out the other ranks have to know: they wait for this one.
+// Returns an error if memory runs out: the caller must report it to the other ranks, which wait for
+// this one.
 Result<std::unique_ptr<Plan>> Issuer::make_plan_or_say(const Call& call, uint32_t stream,
                                                        int64_t timeout_ms) {
     const net::CancelWaitsWhen over(core_.failure_protocol.ended());

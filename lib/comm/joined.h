@@ -1,4 +1,4 @@
-// What a good start looks like, for the log: said once for a communicator, not per call.
+// Logs a communicator's successful start, once and not per call.
 #pragma once
 
 #include <cstdint>
