@@ -1,4 +1,4 @@
-// Where a rank can be reached, as it says so in the store.
+// A rank's addresses, as it publishes them in the store.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 namespace tutti {
 
 struct PeerRecord {
-    /// Of each text in it.
+    /// The limit for each text of the record.
     static constexpr uint32_t max_text_bytes = 16 * 1024;
 
     Rank size = 0;  // of the job that the rank believes in

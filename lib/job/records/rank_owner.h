@@ -16,7 +16,7 @@ struct RankOwner {
 
     static RankOwner this_process(std::string machine);
     std::string encode() const;
-    /// What cannot be read leaves a claimant of nowhere, which is never gone.
+    /// A malformed text yields an owner on no machine, which never counts as gone.
     static RankOwner decode(const std::string& text);
 
     /// Whether this process sees the other's number as the other does.
