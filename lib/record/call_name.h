@@ -1,6 +1,6 @@
-// What a barrier is for. An operation that is made of several collectives begins with a barrier of
-// its own name, so that it does not pass for another one on another rank. An operation that has no
-// time for a barrier gives its name to each of its collectives.
+// The name of an operation that is made of several collectives. The operation begins with a barrier
+// of that name, so that it does not pass for another one on another rank. If it has no time for a
+// barrier, it gives its name to each of its collectives.
 #pragma once
 
 #include <algorithm>

@@ -57,7 +57,7 @@ public:
     /// By whichever thread completed it.
     void end(const Tag& tag, Code code);
 
-    /// What this rank called under that sequence, if it is recent enough to be known. Any thread.
+    /// The call that this rank made under that sequence, if the recorder still has it. Any thread.
     std::optional<Tag> find(uint64_t sequence) const;
 
     /// The sequence of the last call, 0 before the first. Any thread.
