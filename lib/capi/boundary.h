@@ -1,4 +1,4 @@
-// Where C++ stops: results become statuses, exceptions are caught, the last error is kept.
+// The boundary to C: results become statuses, exceptions are caught, the last error is kept.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What every collective's three forms share: the call as a value, its buffers checked, its options
-// read.
+// Code that every collective's three forms share: it makes the call, checks its buffers and reads
+// its options.
 #pragma once
 
 #include "capi/boundary.h"

@@ -27,7 +27,7 @@ struct Listed {
     std::string_view name, summary;
 };
 
-// Those of the catalog, then what transports do without a schedule.
+// The catalog's algorithms, then the flat exchange, which transports do without a schedule.
 std::optional<Listed> algorithm_at(std::string_view collective, int index) {
     bool flat = false;
     for (const tutti::Algorithm& a : tutti::algorithms()) {

@@ -30,7 +30,7 @@ tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
     return tutti::guard([&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_free", comm));
         auto* const bytes = static_cast<std::byte*>(data);
-        // Where the driver has failed the host's can still be given back.
+        // If the driver has failed, owns() returns an error; host memory can still be freed.
         if (comm->impl->offload().owns(data).value_or(false)) {
             TUTTI_ASSIGN(const bool known, comm->impl->offload().remove_memory(bytes, true));
             if (known) return {};
@@ -61,7 +61,7 @@ tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
     return tutti::guard([&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_deregister", comm));
         auto* const bytes = static_cast<std::byte*>(data);
-        // Where the driver has failed the host's can still be given back.
+        // If the driver has failed, owns() returns an error; host memory can still be deregistered.
         if (comm->impl->offload().owns(data).value_or(false)) {
             TUTTI_ASSIGN(const bool known, comm->impl->offload().remove_memory(bytes, false));
             if (known) return {};

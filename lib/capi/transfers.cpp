@@ -12,7 +12,7 @@ namespace {
 static_assert(sizeof(Received) == sizeof(tutti_recv_status));
 static_assert(offsetof(Received, count) == offsetof(tutti_recv_status, count));
 
-/// What the C functions say of a transfer.
+/// The arguments of a send or receive in C.
 struct Asked {
     bool sends = false;
     const void* memory = nullptr;
@@ -136,7 +136,8 @@ tutti_status nonblocking(const char* function, tutti_comm* comm, const Asked& as
     });
 }
 
-/// What is wrong with one of several that belong together has to be found before the first starts.
+/// Checks one of several transfers that belong together, as no transfer may start if another one is
+/// invalid.
 Result<> check(const char* function, tutti_comm* comm, const Asked& asked) {
     TUTTI_ASSIGN(const bool device, on_device(comm, asked));
     if (device) return {};  // told for all of them at once
