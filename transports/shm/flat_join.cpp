@@ -43,7 +43,7 @@ void GroupHost::publish(uint32_t comm, GroupOffer offer) {
     waiting_ = std::move(later);
 }
 
-// What the asking process lacks: mostly nothing.
+// Adds the segments and doorbells that the joining process does not have yet; mostly none.
 std::vector<int> GroupHost::fill(GroupAnswer& reply, const ShmHello& hello,
                                  const FlatMember& member) {
     std::vector<int> fds;

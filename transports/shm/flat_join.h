@@ -1,4 +1,4 @@
-// How ranks come together in a flat group: the leader makes the memory, the others ask for it.
+// Forms flat groups: the leader makes the memory, the other ranks ask for it.
 #pragma once
 
 #include <map>

@@ -90,7 +90,7 @@ Result<> HostPeers::watch(const std::shared_ptr<HostPeer>& pair) {
         context_.reactor->add(pair->socket.get(), EPOLLIN,
                               [self = shared_from_this(), pair](uint32_t) { self->ready(pair); });
     if (added) return added;
-    // Nobody would see what comes there.
+    // Without the reactor, no thread would read from this socket.
     const std::lock_guard lock(mutex_);
     std::erase(peers_, pair);
     return added;
@@ -258,7 +258,7 @@ void HostPeers::lost(const std::shared_ptr<HostPeer>& pair, const Error& error) 
         std::erase(peers_, pair);
     }
     pair->life->gone.store(true, std::memory_order_release);
-    // Whoever sleeps until that peer does something has to look at its channels' health.
+    // Threads that sleep until that peer acts must wake up and check their channels' health.
     ring_own();
     const Rank culprit = is_shortage(error) ? context_.rank : pair->peer;
     const auto index = static_cast<std::size_t>(culprit);

@@ -1,5 +1,5 @@
-// What this rank has of the other ranks of its host, however many communicators they share: the
-// memory they made, and doorbells that wake them.
+// The host's other ranks, as this rank's communicators share them: the memory that those ranks
+// made, and doorbells that wake them.
 //
 // The leader of a flat group makes a doorbell for every member that it cannot ring yet and passes
 // it to all who have none for that member. So a process holds at most one for each neighbour, and

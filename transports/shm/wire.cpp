@@ -3,7 +3,7 @@
 namespace tutti::shm {
 namespace {
 
-// What an answer's other fields leave of a frame.
+// The largest text that fits a frame beside an answer's other fields.
 constexpr std::size_t max_text_bytes =
     max_frame_bytes - 64 - SegmentTable::max_segments * sizeof(uint64_t);
 
