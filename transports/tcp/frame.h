@@ -1,4 +1,4 @@
-// What travels on a TCP connection: a fixed header, then the payload of a data frame.
+// The format of a TCP connection: a fixed header, then the payload of a data frame.
 #pragma once
 
 #include <bit>
@@ -19,8 +19,8 @@ inline constexpr std::size_t max_message_bytes = 256 * 1024;
 /// Between hosts that lie far apart messages are larger, as far as both ranks' windows allow: a
 /// lane of few messages must last for a round trip.
 inline constexpr std::size_t max_far_message_bytes = std::size_t{64} << 20;
-/// What a rank says to a hello, before the first frame. crossing: it is connecting to the caller
-/// itself, and that connection is for both.
+/// A rank's answer to a hello, before the first frame. crossing: the answering rank is connecting
+/// to the caller at the same time, and both ranks use that connection.
 enum class Answer : uint8_t { taken = 1, crossing };
 
 enum class Kind : uint8_t { open = 1, data, credit, bye };

@@ -14,8 +14,8 @@ namespace {
 
 // System calls before others get their turn.
 constexpr int max_reads = 16;
-// What is read behind a large message: the next header and, as that may be of a large message too,
-// not much more, since it would have to be copied to its place.
+// Bytes to read beyond a large message: the next header and little more, since a large payload
+// behind that header would have to be copied to its place.
 constexpr std::size_t read_ahead_bytes = 4096;
 
 }  // namespace

@@ -35,7 +35,8 @@ constexpr std::size_t direct_limit = 4;
 constexpr std::ptrdiff_t accepted_limit = 4;
 constexpr int close_poll_ms = 2;
 constexpr int64_t gone_patience_ms = 40;  // at the end, with what goes to a peer that is gone
-// How long a call that crossed waits for the other before it tries again.
+// If two ranks connect to each other at once, the rank whose attempt is dropped waits this long for
+// the other's connection before it tries again.
 constexpr int64_t crossing_ms = 500;
 
 bool is_loopback(std::string_view host) {
@@ -147,7 +148,8 @@ Result<> TcpTransport::listen() {
 
 // A loopback address means something on its own host only.
 bool TcpTransport::usable(const net::HostPort& address, const PeerAddress& peer) const {
-    // Where this rank listens on loopback alone, all its peers are here, whatever hosts they act.
+    // If this rank listens on loopback only, all its peers are on this machine, even if they act as
+    // several hosts.
     return peer.host_id == context_.host_id || !is_loopback(address.host) || only_loopback_;
 }
 
@@ -320,7 +322,8 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
         return;
     }
     const std::lock_guard lock(mutex_);
-    // Who is leaving may be called by someone who does not know it yet, and must not seem lost.
+    // A rank that is shutting down still accepts connections; it answers with a goodbye so that the
+    // caller does not report a lost peer.
     if (closed_) return send_goodbye(fd.get());
     const auto said = answer(rank);
     if (!said || !send_answer(fd.get(), *said) || *said == tcp::Answer::crossing) return;
