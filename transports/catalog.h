@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// What a transport can go through on this machine, for people.
+/// A device on this machine that a transport can use, as listings show it.
 struct Device {
     std::string provider;  // the part of a library that drives it; "" where there is no choice
     std::string name;      // "eth0", "mlx5_0:1"
