@@ -1,5 +1,5 @@
-// What tutti-bench expects of every collective is held against plain arithmetic over the inputs of
-// all ranks: memory that such a model leaves is right, and any damage to it is counted.
+// Compares tutti-bench's expected results with plain arithmetic over the inputs of all ranks:
+// correct memory passes, and every damaged element is counted.
 #include "bench/collectives.h"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What tutti-bench makes of its samples and of its command line.
+// Tests tutti-bench's statistics of its samples and its command-line options.
 #include "bench/statistics.h"
 
 #include <numeric>

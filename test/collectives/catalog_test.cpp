@@ -86,7 +86,7 @@ TEST_CASE("catalog: every algorithm is right for every rank count to 257, and fo
 }
 
 TEST_CASE("catalog: every algorithm is right for 4,096 ranks", "[.][thousands]") {
-    // Where everyone sends to everyone there are 16 million channels: gigabytes and minutes each.
+    // All-to-all patterns have 16 million channels here: gigabytes and minutes each.
     for (const Algorithm& a : algorithms()) {
         if (a.unsupported && !a.unsupported(4096, {}).empty()) continue;  // hosts_test.cpp has them
         DYNAMIC_SECTION(a.name << " " << collective_name(a.collective)) {
@@ -191,7 +191,7 @@ TEST_CASE("catalog: bandwidth-optimal algorithms send no more than they must") {
         for (const char* name : {"circulant", "direct"})
             REQUIRE(chunks_sent(*find_algorithm(Collective::allreduce, name), n) == 2 * others);
     }
-    // Of 16 chunks: with 23 ranks, whoever works for two sends all of them once more.
+    // The data has 16 chunks. With 23 ranks, a rank that works for two sends all of them once more.
     const Algorithm& rabenseifner = *find_algorithm(Collective::allreduce, "rabenseifner");
     REQUIRE(chunks_sent(rabenseifner, 16) == 30);
     REQUIRE(chunks_sent(rabenseifner, 23) == 46);
@@ -250,7 +250,7 @@ TEST_CASE("catalog: holds every file of collectives/, and finds each by its name
     namespace fs = std::filesystem;
     std::set<std::string> files, entries;
     for (const auto& file : fs::directory_iterator(fs::path(TUTTI_SOURCE_ROOT) / "collectives"))
-        // What several algorithms share has a header of its own, as the catalog itself.
+        // A source with a header holds code that several algorithms share, or the catalog itself.
         if (file.path().extension() == ".cpp" &&
             !fs::exists(fs::path(file.path()).replace_extension(".h")))
             files.insert(file.path().stem());
@@ -318,7 +318,7 @@ TEST_CASE("draw: the SVG has a column for every rank and an arrow for every mess
 
 namespace {
 
-/// What the schedules of all ranks need for one tile, in the terms of Cost; bytes in chunks.
+/// The costs of one tile in the schedules of all ranks, named as in Cost; bytes are in chunks.
 struct Needs {
     double messages = 0, peers = 0, busy = 0, partial = 0, reduced = 0, share = 0, each = 0;
 };

@@ -1,5 +1,5 @@
-// What generating a rank's lanes takes, held against what the catalog says: steps, the memory asked
-// for on the way, and no time that grows with the ranks where the steps do not.
+// Tests that generating a rank's lanes takes the steps that the catalog states, memory for these
+// alone, and no time that grows with the ranks where the steps do not.
 #include <algorithm>
 #include <ctime>
 #include <fstream>
@@ -64,7 +64,7 @@ double processor_seconds() {
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Of several attempts: what is in the way of one is not the generator's.
+/// The least of several attempts: other load on the machine only adds time.
 double seconds_of(const Algorithm& a, const ScheduleRequest& request) {
     double least = 1e9;
     for (int attempt = 0; attempt < 5; ++attempt) {

@@ -39,7 +39,7 @@ Verdict expect_verified(const Algorithm& a, const test::Layout& layout, Rank roo
     return v;
 }
 
-/// What a tile sends from one host to another, in chunks, by the sending host.
+/// The chunks of a tile that each host sends to other hosts.
 std::vector<uint64_t> wire_chunks(const Algorithm& a, const Hosts& hosts, Rank root) {
     std::vector<uint64_t> sent(static_cast<std::size_t>(hosts.count()));
     for (Rank r = 0; r < hosts.ranks(); ++r)
@@ -166,7 +166,7 @@ TEST_CASE("hierarchical: each byte crosses the wire once a host") {
             INFO(hosts << " hosts of " << each);
             const auto others = static_cast<uint64_t>(hosts - 1);
             const auto stripes = static_cast<uint64_t>(each);
-            // Of hosts × stripes chunks: 2(H-1)/H of all bytes.
+            // The data has hosts × stripes chunks, so this is 2(H-1)/H of all bytes.
             for (const uint64_t sent : of(Collective::allreduce, "hierarchical"))
                 REQUIRE(sent == 2 * others * stripes);
             // A host receives and hands on no more than all, and the last ones do not.

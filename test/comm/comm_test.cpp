@@ -477,7 +477,7 @@ TEST_CASE("communicator: ranks with different tuning files are told so, alike on
     }
 }
 
-// Of each of these, ranks that have different ones would wait for each other.
+// Ranks that differ in one of these settings would wait for each other.
 TEST_CASE("communicator: ranks with different settings are told so") {
     const std::pair<std::string, void (*)(Config&)> settings[] = {
         {"fabric_ports is '2'", [](Config& c) { c.fabric_ports = 2; }},
@@ -497,7 +497,7 @@ TEST_CASE("communicator: ranks with different settings are told so") {
     }
 }
 
-// One that believes in a larger job has no place in the others' tree.
+// A rank that believes in a larger job has no place in the other ranks' control tree.
 TEST_CASE("communicator: a rank past the end of a job is told so, and the job works on") {
     const JobFolder folder;
     std::vector<std::string> told(3);

@@ -1,5 +1,5 @@
-// What transports do as a whole, without a schedule, against the schedule whose results it must
-// equal, on the same communicator: the same bits.
+// Compares transports' intrinsics, bit for bit, with the schedules that they replace, on the same
+// communicator.
 #include <cmath>
 #include <limits>
 #include <random>

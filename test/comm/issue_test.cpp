@@ -115,7 +115,7 @@ TEST_CASE("issue: the same call on different streams is a mismatch that says so"
     }
 }
 
-// Of a chain, only the second and the third meet.
+// In the chain only ranks 1 and 2 fail to connect; rank 0 must get the error, too.
 TEST_CASE("issue: all ranks are told which two cannot reach each other") {
     Job job{3, "shm"};
     job.change = [](Config& config) {
@@ -130,7 +130,7 @@ TEST_CASE("issue: all ranks are told which two cannot reach each other") {
         call.algorithm = "chain";
         const auto done = comm.calls().run(call, data.data(), data.data());
         ++over;
-        // Whoever leaves is noticed, too.
+        // A rank that left early would be noticed, and change the error of the others.
         for (int i = 0; i < 20'000 && over < 3; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return over < 3 ? "the others still wait" : done ? "" : done.error().message;

@@ -1,4 +1,4 @@
-// What the store tells of ranks: who has taken a number, and who has not come.
+// Tests how ranks join through the store: numbers that are taken, and ranks that are missing.
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -48,7 +48,7 @@ std::string meet(Communicator& comm) {
     return "";
 }
 
-/// What the two ranks tell each other past their communicators.
+/// Signals between the two ranks outside of tutti, so that they wake no thread in it.
 struct Signs {
     std::atomic<int> begun{0}, over{0};  // the last round of which rank 0 has done so
     std::atomic<bool> broken{false};

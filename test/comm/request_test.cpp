@@ -1,4 +1,4 @@
-// How a program hears that a request is done.
+// Tests how a request reports that it is done: by test, descriptor and callback.
 #include "run/request.h"
 
 #include <poll.h>

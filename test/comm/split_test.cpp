@@ -1,4 +1,4 @@
-// What goes wrong while ranks make a part of their communicator.
+// Tests failures while ranks split a communicator.
 #include <atomic>
 #include <stdexcept>
 
@@ -9,7 +9,7 @@ using namespace comm_test;
 
 namespace {
 
-/// What becomes of rank 0's looks into the store.
+/// Ends rank 0's reads of the store with an answer, at the deadline, or by an exception.
 struct Faults {
     enum class Way { answer, hang, burn };
     std::atomic<Way> way{Way::answer};
@@ -46,7 +46,7 @@ void split_badly(const std::string& transport, Faults& faults, Faults::Way way,
         return std::make_shared<FaultyStore>(std::move(inner), faults);
     };
     expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
-        // What the ranks agree on before they make the part has its channels by then.
+        // This split opens the channels over which ranks agree: the fault hits a later read.
         if (auto none = comm.split(-1, rank); !none) return none.error().message;
         if (rank == 0) faults.way = way;
         std::thread aborter;

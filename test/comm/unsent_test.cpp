@@ -1,4 +1,4 @@
-// What calls that have returned left to be sent, on sockets that take little at a time.
+// Tests that the service thread sends the bytes that a call left when socket buffers were full.
 #include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t message_bytes = 32 * 1024;  // small enough to be sent before its receive
 constexpr int messages = 4;
 
-/// Of all connections of this process.
+/// Covers every connection of this process, as both ranks run in it.
 void make_send_buffers_tiny() {
     DIR* const open = ::opendir("/proc/self/fd");
     while (const dirent* entry = ::readdir(open)) {

@@ -32,7 +32,7 @@ void begin_sleep() {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-/// What the two ranks tell each other past their communicators.
+/// Signals between the two ranks outside of tutti, so that they wake no thread in it.
 struct SleepSigns {
     std::atomic<int> asleep{0};  // the last round in which rank 0's threads are
     std::atomic<int64_t> began_ns{0};
@@ -140,7 +140,7 @@ std::string long_one_beside(Communicator& slept_on, Communicator& other, SleepSi
     return problem.empty() ? waited : problem;
 }
 
-/// How often this thread has slept.
+/// A voluntary context switch of this thread is a sleep.
 long times_asleep() {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);

@@ -81,7 +81,7 @@ TEST_CASE("control tree: loses a peer that reads nothing, when too many bytes wa
     REQUIRE(tree.attach(1, std::move(ends.ours), LinkKind::branch));
     const Bytes message(ControlTree::max_message_bytes);
     std::size_t sent = 0;
-    // What the socket takes comes on top.
+    // The socket's own buffer takes bytes beyond the limit, hence the loose upper bound.
     while (sent < 100 * most && tree.send(1, message)) sent += message.size();
     CHECK(sent + message.size() > most);
     CHECK(sent < 20 * most);
@@ -101,7 +101,7 @@ TEST_CASE("control tree: takes a few connections of one peer, not any number") {
     const auto refused = tree.attach(2, std::move(ends[3].ours), LinkKind::detour);
     REQUIRE(!refused);
     CHECK(refused.error().rank == 2);
-    // One that has ended counts no more.
+    // A connection that has ended no longer counts.
     ends[0].theirs.reset();
     reactor.poll(0);
     Ends another;

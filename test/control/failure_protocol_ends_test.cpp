@@ -1,4 +1,4 @@
-// What ranks hear of each other's ends, and whom they blame, where any of them may be gone.
+// Tests that each survivor learns of a loss and blames the right rank while other ranks end.
 #include <random>
 
 #include "control/failure_protocol_ranks.h"
@@ -44,7 +44,7 @@ TEST_CASE("ranks that end: every survivor hears of a loss, whoever else has died
         trials.push_back(std::make_unique<Ranks>(2 + static_cast<Rank>(random() % 40)));
         end_some(*trials.back(), random);
     }
-    // Those that the news has not reached ask, as they wait.
+    // A waiting rank asks the others, and so learns of a loss whose news has not reached it.
     uint64_t number = 6;
     const auto ask = [&] {
         ++number;

@@ -47,7 +47,7 @@ TEST_CASE("after a mismatch the ranks go on when all of them are quiet") {
     }
 }
 
-// Whoever looked whether something runs before there was a mismatch may say so long after.
+// A quiet report may come from a check before the mismatch: it counts for its own epoch alone.
 TEST_CASE("an old look at what runs makes no rank quiet") {
     Ranks ranks(3);
     disagree(ranks, 0);
@@ -65,7 +65,7 @@ TEST_CASE("an old look at what runs makes no rank quiet") {
     for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(2, 5).sequence);
 }
 
-// Nobody waits for the last rank of a scan: others may be two calls ahead of it when they disagree.
+// No rank waits for the last rank of a scan, so others may be two calls ahead of it at a mismatch.
 TEST_CASE("a rank that is behind a mismatch catches up before it hears of it") {
     Ranks ranks(3);
     see_mismatch(ranks, 0, 1, 0, 5);
@@ -283,7 +283,7 @@ TEST_CASE(
     REQUIRE(nine.front().first == 100);
 }
 
-// Of 20 ranks, 1 and 2 have children of their own; those past 9 are asked through rank 1.
+// In the control tree of 20 ranks, 3 is a child of 0, 11 of 1 and 18 of 2.
 TEST_CASE("who is late: all are named, and those that have come since are not") {
     Ranks ranks(20);
     const Tag tag = numbered(0, 5);
@@ -309,14 +309,14 @@ TEST_CASE("who is late: all are named, and those that have come since are not") 
         CHECK(rank->failure_protocol.inquiry().late(tag.sequence).ranks == std::vector<Rank>{11});
         CHECK(rank->failure_protocol.inquiry().late(tag.sequence).answered);
     }
-    // Nobody is, or the answers have not come: then nobody is said to be.
+    // Without a late rank the inquiry says the same as before any rank has answered.
     ranks[11].call(tag);
     ask(5);
     for (auto& rank : ranks.all)
         CHECK(!rank->failure_protocol.inquiry().late(tag.sequence).answered);
 }
 
-// Of 20 ranks one says nothing: the root, one with children of its own, one without.
+// One of 20 ranks is silent: the root, a rank with children of its own, or one without.
 TEST_CASE("who does not answer: is named, and nobody who only waits for it") {
     const auto tag = numbered(0, 5);
     for (const Rank hung : {0, 1, 3}) {
@@ -380,7 +380,7 @@ TEST_CASE("after a mismatch: those are late that have yet to call what comes bef
     }
 }
 
-// Of 100 ranks, 1 to 8 are below 0, 9 to 16 below 1, 73 to 80 below 9.
+// In the control tree of 100 ranks, 1 to 8 are children of 0, 9 to 16 of 1, 73 to 80 of 9.
 TEST_CASE("ranks that leave: a goodbye after a loss names the rank that was lost") {
     Ranks ranks(3);
     ranks[1].failure_protocol.peer_lost(2, "killed");
@@ -426,7 +426,7 @@ TEST_CASE("ranks that leave: news go round them") {
         ranks.leave(rank, 5);
         if (!at_once) ranks.deliver();
     }
-    // Of neighbours that leave at once only one side hears of each; that is not for this test.
+    // If neighbours leave at once, only one side of the tree learns of each; not checked here.
     const bool crossing = at_once && leaving.size() > 1;
     ranks.deliver();
     const Rank aborts = ranks.present().back();
@@ -495,7 +495,7 @@ TEST_CASE("ranks that leave: nobody waits for them to be quiet") {
     see_mismatch(ranks, 0, 2, 0, 5);
     if (quiet_before) {
         ranks[leaver].failure_protocol.quiet(0, last);
-        // What is below it says so too late for it.
+        // The leaver's children report too late: it has left before their messages arrive.
         for (const Rank rank : ranks.present())
             if (rank > 1 && rank != leaver) ranks[rank].failure_protocol.quiet(0, 5);
     }

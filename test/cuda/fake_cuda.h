@@ -13,7 +13,7 @@ extern "C" {
 void fake_cuda_enqueue(void* stream, void (*work)(void*), void* argument);
 /// The stream that a handle means on this thread now: the default one is the current device's.
 void* fake_cuda_stream(void* stream);
-/// Where a device address (or a host's) can be touched by work on a stream. nullptr: nowhere.
+/// The address at which a stream's work may touch these bytes; nullptr if out of bounds.
 void* fake_cuda_touch(const void* address, std::size_t bytes);
 /// The ordinal of the device that is current on this thread, -1 if none is.
 int fake_cuda_current(void);
@@ -39,11 +39,11 @@ void fake_cuda_break(int device, int status);
 void fake_cuda_capture_elsewhere(bool captures);
 /// A program begins (true) or ends to capture that stream.
 void fake_cuda_capture(void* stream, bool captures);
-/// What a test tells the stand-ins while threads run: from now on, that rank; -1: nobody any more.
-/// fake_lose_launch: as if its peer had gone. fake_fail_group: what is launched together is
-/// launched, and then fails. fake_slow_abort: returns before its kernels end, as NCCL's does.
-/// fake_waiting_alloc: making pinned memory waits for all that is on the device's streams.
-/// fake_drop_…: nobody waits any more for events, or for words, on the streams of that device.
+/// A test switches on a fault for a rank (fake_drop_…: a device) while threads run; -1 ends it.
+/// fake_lose_launch: a launch fails as if a peer had gone. fake_fail_group: a group's operations
+/// are launched, and it fails. fake_slow_abort: returns before its kernels end, as NCCL's does.
+/// fake_waiting_alloc: pinning memory waits for all work on the device's streams. fake_drop_…: the
+/// device's streams no longer wait for events, or for words.
 enum {
     fake_fail_launch,
     fake_lose_launch,
@@ -57,9 +57,9 @@ enum {
 };
 void fake_cuda_tell(int what, int rank);
 int fake_cuda_told(int what);
-/// How often a copy from a device ran while one to the same device did.
+/// Counts copies from the device that ran while a copy to it did.
 int fake_cuda_overlaps(int device);
-/// How often the calling thread has asked whose memory a pointer is.
+/// Counts the calling thread's cuPointerGetAttributes calls, which ask whose memory a pointer is.
 int fake_cuda_asked(void);
 void fake_cuda_count_question(void);
 /// Bytes that were copied between the host and devices so far.

@@ -1,4 +1,4 @@
-// What tests tell the stand-ins, and what these have found wrong.
+// The faults that tests switch on in the stand-ins, and the violations that these have found.
 #include <execinfo.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// What a stand-in's stream is.
+// A stand-in's stream: a thread with a queue.
 #pragma once
 
 #include <chrono>

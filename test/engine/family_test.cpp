@@ -200,7 +200,7 @@ std::unique_ptr<Operation> bind_rank(const FamilyCase& c, const Plain& plain, Fa
     if (c.uneven) {
         request.input = plain.layout(plain.input_blocks(rank));
         request.output = plain.layout(plain.output_blocks(rank));
-        // Where all ranks know all lengths, both buffers are described by them.
+        // All ranks of these two know all lengths, so the same lengths describe both buffers.
         if (collective == Collective::allgather) request.input = request.output;
         if (collective == Collective::reduce_scatter) request.output = request.input;
         request.tag_by_block =

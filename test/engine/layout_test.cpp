@@ -1,4 +1,4 @@
-// How a call's data is cut.
+// Tests how Layout cuts a call's data into pieces.
 #include "engine/layout.h"
 
 #include "collectives/catalog.h"

@@ -15,7 +15,7 @@ using namespace tutti;
 
 namespace {
 
-// What a line of the recorder's text has after `"name":`.
+// The number after `"name":` in a line of the recorder's text.
 uint64_t number_in(std::string_view line, std::string_view name) {
     const auto at = line.find(fmt::format("\"{}\":", name)) + name.size() + 3;
     return std::strtoull(std::string(line.substr(at, 20)).c_str(), nullptr, 10);

@@ -51,7 +51,7 @@ struct Still {
     }
 };
 
-/// What some steps of a net on that many devices cost.
+/// The loss of one epoch of training on that many devices.
 double loss_of(int devices, const RecordSet& set, bool dag) {
     TrainingOptions options{.devices = devices, .batch = 32, .dag = dag};
     options.schedule.batch = options.batch;

@@ -9,7 +9,7 @@ namespace tutti::fuzz {
 namespace {
 
 const net::AuthKey key{"a secret that nobody guesses", "store/fuzz"};
-// What is there is there at once: only a fault could wait.
+// The socket holds all input from the start, so only a fault could wait this long.
 constexpr int64_t patience_ms = 60'000;
 
 void serve(Input in) {

@@ -18,7 +18,7 @@ Bootstrap::Self self_of(Rank rank) {
             .transports = {{.max_message_bytes = 4096, .latency_us = 1, .bandwidth_gbs = 2}}};
 }
 
-// What goes on by itself: local work is done at once.
+// Reports this rank's links as made, as soon as the bootstrap waits for them.
 void settle(Bootstrap& one) {
     if (one.state() == Bootstrap::State::link) one.linked(true);
 }

@@ -1,5 +1,5 @@
-// What peers send through a fabric's library: headers, and payloads that come along, must be
-// fetched, or come in pieces. And the addresses that they publish.
+// Feeds a fabric's engine arbitrary addresses and messages of peers, whose payloads come along,
+// must be fetched, or come in pieces.
 #include <algorithm>
 
 #include "fabric/engine.h"

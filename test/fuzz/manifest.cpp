@@ -1,4 +1,4 @@
-// What a rank asks a checkpoint for, as the other ranks tell rank 0.
+// Feeds rank 0 arbitrary manifests: the lists of what each rank asks a checkpoint for.
 #include "trainer/checkpoint/manifest.h"
 
 #include "fuzz/catalog.h"

@@ -1,4 +1,4 @@
-// What ranks leave in the store for each other, which another program may have written over.
+// Reads records that ranks leave in the store for each other; other programs may overwrite them.
 #include "fuzz/catalog.h"
 #include "job/records/peer_record.h"
 #include "job/records/rank_owner.h"

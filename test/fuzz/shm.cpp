@@ -1,4 +1,4 @@
-// What shared-memory peers say to each other over their Unix sockets.
+// Decodes arbitrary messages of shared-memory peers, as their Unix sockets carry them.
 #include "fuzz/catalog.h"
 #include "transports/shm/wire.h"
 

@@ -1,4 +1,4 @@
-// What a peer that has passed the handshake sends on a TCP connection.
+// Feeds a TCP connection arbitrary bytes from a peer that has passed the handshake.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tutti::fuzz {
 namespace {
 
-// Of an input: what a socket takes at once.
+// One thread writes and reads, so the socket's buffer must take a whole input.
 constexpr std::size_t most_input_bytes = 64 * 1024;
 
 struct ConnectionSink final : ChannelEvents {

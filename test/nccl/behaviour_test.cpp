@@ -90,7 +90,7 @@ TEST_CASE("device streams: two ranks of a process on one GPU need one each") {
         r.works(r.finish(std::move(sum)), "on a stream each");
         r.holds(data.floats() == std::vector<float>(100, 2), "the values");
         together.arrive_and_wait();
-        // What is over is in nobody's way.
+        // Rank 0's operation has ended, so its stream is free for rank 1.
         if (r.rank == 1) sum = start(nullptr);
         together.arrive_and_wait();
         if (r.rank == 0) sum = start(own.handle());

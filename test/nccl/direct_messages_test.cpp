@@ -25,7 +25,7 @@ Job ucx_job(Rank ranks) {
             }};
 }
 
-/// What went straight from devices, or to them, and what was copied, since it was made.
+/// Counts, since it was made, messages straight from and to devices, and bytes that were copied.
 class Counts {
 public:
     int sent() const { return knowing_ucx.sent - sent_; }

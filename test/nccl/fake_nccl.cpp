@@ -71,12 +71,12 @@ std::atomic<int> live{0};
 thread_local int depth = 0;
 thread_local std::vector<std::pair<Communicator*, Asked>> grouped;
 thread_local std::vector<Communicator*> aborting;
-// What programs have to give back.
+// Counts allocations and registrations that programs have yet to give back.
 std::atomic<int> live_windows{0}, registered{0};
-// Those that were aborted and whose kernels have yet to end.
+// Each thread frees an aborted communicator once its kernels have ended.
 std::mutex forgetting_mutex;
 std::vector<std::thread> forgetting;
-// How often one group held what several communicators had to do.
+// Counts groups with work of several communicators, and groups of aborts.
 std::atomic<int> shared_groups{0}, group_aborts{0};
 
 int number(const char* variable, int otherwise) {
@@ -221,7 +221,7 @@ bool meet_all(Communicator& comm, const Asked& asked) {
 }
 
 bool is_slow_to_abort(const Communicator& comm) {
-    // One that is being split off has no ranks yet.
+    // `told` is checked first: a communicator that is being split off has no ranks yet.
     const int told = fake_cuda_told(fake_slow_abort);
     return told >= 0 && comm.ranks->rank() == told;
 }
@@ -466,7 +466,7 @@ int ncclCommSplit(Communicator* parent, int color, int key, Communicator** out, 
     if (const int state = must_be_ready(parent, "a split"); state != ok) return state;
     parent->polls_left = 1;
     *out = nullptr;
-    // Nobody waits for the others in here.
+    // A split returns at once; a thread waits for the other ranks.
     if (color < 0) {
         parent->splitting.emplace_back([parent, color, key, ranks = parent->ranks] {
             ranks->split(color, key, [&] { return parent->abort || *parent->family; });

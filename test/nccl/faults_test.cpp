@@ -31,7 +31,7 @@ constexpr std::array<const char*, entries> names = {
 #undef NAME
 };
 
-/// What fails after it has done its work, as it gives back what there is.
+/// A function that gives a resource back does so before it fails, so that none is left behind.
 constexpr bool gives_back(int entry) {
     switch (entry) {
         case cuda_primary_release:
@@ -90,7 +90,7 @@ void put_between_all() {
         TUTTI_CUDA_FUNCTIONS(BETWEEN)
 #undef BETWEEN
         device::found_driver.store(&driver);
-        // Nobody else holds it yet, and it was not made const.
+        // The library was not made const, and no other thread has it yet.
         auto& nccl =
             const_cast<nccl::Library&>(**nccl::load_library(std::getenv("TUTTI_FAKE_NCCL")));
 #define BETWEEN(member, ...) put_between<nccl_##member>(nccl.member);
@@ -239,7 +239,7 @@ TEST_CASE("faults: whatever the driver or NCCL fails at, ranks hear of it, and a
         for (int e = 0; e < entries; ++e) {
             const int made = counted[static_cast<std::size_t>(e)];
             for (const int before : {0, made / 2}) {
-                // Nobody tells the others, who wait in it to the deadline: docs/gpu.md says so.
+                // If one rank fails here, the others wait to the deadline: docs/gpu.md says so.
                 if (e == nccl_window_register) continue;
                 if (made == 0 || (before == 0 && made / 2 == 0 && made > 1)) continue;
                 INFO(way.name << ": " << names[static_cast<std::size_t>(e)] << " fails after "

@@ -126,7 +126,7 @@ private:
     const int what_;
 };
 
-/// What the stand-in for NCCL counts: "live", "registered", "shared_groups", "group_aborts".
+/// Reads a count of the NCCL stand-in: "live", "registered", "shared_groups", "group_aborts".
 inline int nccl_counts(const std::string& what) {
     void* library = ::dlopen(std::getenv("TUTTI_FAKE_NCCL"), RTLD_NOW | RTLD_NOLOAD);
     const auto count = reinterpret_cast<int (*)()>(

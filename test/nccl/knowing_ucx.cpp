@@ -21,7 +21,7 @@ bool is_on_device(const void* memory, std::size_t bytes) {
     return fake_cuda_touch(memory, bytes) != memory;
 }
 
-/// Where the bytes are, and a request that says that they are the host's; what it said is checked.
+/// Checks the memory type in the request, sets it to the host's, and returns the host address.
 void* host_memory_of(const void* memory, std::size_t bytes, ucp_request_param_t& param) {
     if (bytes >= large && knowing_ucx.dies_after > 0 && --knowing_ucx.dies_after == 0)
         ::raise(SIGKILL);

@@ -1,7 +1,6 @@
-// How many mutexes this thread holds, for the stand-ins: a library's call that may wait must not be
-// made under one. Every mutex of the program passes here, as pthreads' functions are found by name.
-// Recursive ones do not count: there is one, an endpoint's, which its service thread holds whenever
-// it works for its communicators, and ending their operations is part of that.
+// Counts the mutexes that this thread holds, for the stand-ins: a library's call that may wait must
+// not be made under one. Recursive mutexes do not count, as the service thread holds its endpoint's
+// while it ends operations.
 #include <dlfcn.h>
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-// What a communicator has of NCCL's: several rings, parts that share, memory known in advance, and
+// Tests how a communicator uses NCCL: several rings, parts that share, memory known in advance, and
 // launches of several ranks by one thread.
 #include <atomic>
 

@@ -49,7 +49,7 @@ SharedRanks::Meeting SharedRanks::split(int color, int key, const std::function<
     };
     const Meeting none{.size = 0};
     const int turn = own().splits + 1;
-    // Nobody writes over what another has still to read.
+    // No rank may overwrite its seat until all have read it in the split before.
     if (!wait([&](Seat& s) { return s.splits_read >= turn - 1; })) return none;
     own().color = color;
     own().key = key;

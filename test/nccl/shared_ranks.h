@@ -1,6 +1,6 @@
-// What the ranks of a stand-in communicator share: a file that each maps, whether they are threads
-// or processes. Collectives come one round at a time: everyone publishes, everyone reads, everyone
-// says so. Messages go through mailboxes.
+// The ranks of a stand-in communicator, threads or processes, share a file that each maps.
+// Collectives take turns, in which every rank publishes, reads and confirms; messages go through
+// mailboxes.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ struct Seat {
     std::atomic<int> left{0};
     std::atomic<int> windows{0};
     std::atomic<int> begun{0};  // its first collective
-    // How often it has split, and what it wished then.
+    // The splits that it has published and read; the last one's colour and key.
     std::atomic<int> splits{0}, splits_read{0};
     int color = 0, key = 0;
     char meeting[128] = {};  // of those whose first this rank is

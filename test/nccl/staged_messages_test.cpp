@@ -101,7 +101,7 @@ TEST_CASE("staged messages: between a device and a host's memory") {
     });
 }
 
-// Where the driver waits for the device before it pins memory, it may wait for an open receive.
+// Pinning memory may wait for the device, and so for an open receive: a group pins it first.
 TEST_CASE("staged messages: a group has its memory before it is launched, and it is used again") {
     const Told waits(fake_waiting_alloc, 0);
     run(staged_job(2), [](Ranked& r) {
@@ -196,7 +196,7 @@ TEST_CASE("staged messages: streams do not wait for each other, and tags keep th
             start(send_of(a, floats, 1, 2), first);
             // Overtakes the one before it, which waits for rank 1, which waits for this.
             start(send_of(b, floats, 1, 3), second);
-            // Of the same tag: must not.
+            // It has the same tag, so it must not overtake.
             start(send_of(c, floats, 1, 2), second);
         } else {
             start(receive_of(b, floats, 0, 3), first);
@@ -243,7 +243,7 @@ TEST_CASE("staged messages: pinned memory is used again") {
             if (r.rank == 1) r.works(both_ways(r, {receive_of(data, floats, 0)}), "receive");
         }
     });
-    // Of both ranks, in powers of two.
+    // Each rank rounds 200,000 bytes up to a power of two.
     REQUIRE(fake_cuda_most_pinned() <= 2 * 262'144);
 }
 

@@ -85,7 +85,7 @@ TEST_CASE("tiles: copies from the device and to it run side by side, in little p
         });
     INFO("overlaps: " << fake_cuda_overlaps(0) - before);
     REQUIRE((tutti::test::sanitized || fake_cuda_overlaps(0) - before >= 3));
-    // Of both ranks: a whole message is not.
+    // Both ranks together pin less than one whole message.
     REQUIRE(fake_cuda_most_pinned() < count * sizeof(float));
     const int whole = fake_cuda_overlaps(0);
     Job job = tiled_job;

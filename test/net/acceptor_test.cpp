@@ -79,7 +79,7 @@ private:
     std::thread thread_;
 };
 
-// What an honest client sends, recorded against a server machine that knows the key.
+// An honest client's first message: the protocol's name and a nonce.
 Bytes first_message() {
     Bytes out;
     for (const char c : std::string("tutti/1\n")) out.push_back(static_cast<std::byte>(c));
@@ -132,7 +132,7 @@ TEST_CASE("acceptor: turns away who does not know the secret, and serves on") {
         REQUIRE(!refused);
         CHECK(refused.error().code == Code::auth);
     }
-    // One that ignores the server's wrong proof and guesses its own.
+    // This client ignores the server's proof, which it cannot check, and guesses its own.
     const UniqueFd guesser = host.connect();
     Bytes guess = first_message();
     REQUIRE(send_all(guesser.get(), guess, soon()));
@@ -230,7 +230,7 @@ TEST_CASE("acceptor: drops the silent at their time without any other activity")
     CHECK(is_closed(silent.get(), soon()));
     CHECK(is_closed(stuck.get(), soon()));
     CHECK(is_closed(no_hello.get(), soon()));
-    // Whoever was handed over in time stays.
+    // A connection that was handed over in time stays open.
     const UniqueFd kept = host.connect();
     REQUIRE(introduce(kept.get(), key, as_bytes("kept"), soon()));
     REQUIRE(host.wait_for(1));
@@ -249,7 +249,7 @@ TEST_CASE("acceptor: with too many handshakes open the oldest goes") {
           Code::timeout);
 }
 
-/// What is written on standard error meanwhile.
+/// Captures standard error while it lives.
 class Diagnosed {
 public:
     Diagnosed() : file_(std::tmpfile()), before_(dup(STDERR_FILENO)) {

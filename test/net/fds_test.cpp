@@ -114,7 +114,7 @@ TEST_CASE("descriptors: with too many on their way the sender waits until some h
         rlimit few{};
         getrlimit(RLIMIT_NOFILE, &few);
         few.rlim_cur = messages / 2;
-        // Who has the right to more is not counted.
+        // The kernel does not limit root's descriptors in flight, so become another user.
         if (setrlimit(RLIMIT_NOFILE, &few) != 0) _exit(2);
         if (geteuid() == 0 && setuid(65533) != 0) _exit(3);
         const int one = a.get();

@@ -1,4 +1,4 @@
-// What the net tests share: pairs of sockets, and readable failures.
+// Helpers of the net tests: pairs of sockets, and readable failures.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// What a program sees of the library beyond results: requests, streams, callbacks, plans, order.
+// The library as a program sees it beyond results: requests, streams, callbacks, plans, order.
 // usage: tutti-run -n N behaviour CASE
 #include <poll.h>
 #include <sys/wait.h>
@@ -170,7 +170,7 @@ void manual(tutti_comm* comm) {
     }
 }
 
-// What its parent has under way a child can neither see to nor disturb.
+// A forked child can neither see nor disturb the operations that its parent has under way.
 void let_lie(tutti_comm* comm, tutti_plan* plan, tutti_request* requests[2]) {
     const auto refused = [](tutti_status status) {
         expect_error(status, TUTTI_ERR_UNSUPPORTED, "forked");

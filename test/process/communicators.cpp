@@ -142,7 +142,7 @@ long resident_bytes() {
 long own_bytes() {
     return proc_bytes("/proc/self/status", "RssAnon");
 }
-/// Of the memory that this process maps together with others.
+/// The resident memory that this process maps together with others.
 long shared_bytes() {
     return proc_bytes("/proc/self/status", "RssShmem");
 }
@@ -172,7 +172,7 @@ void many(tutti_comm* world) {
     constexpr int wanted = 500;
     const rlimit few{.rlim_cur = 256, .rlim_max = 256};
     require(setrlimit(RLIMIT_NOFILE, &few) == 0, "the limit of open files");
-    // What the first costs is shared by the others.
+    // The first communicator pays for what all of them share, so measure from there.
     std::vector<tutti_comm*> all = copies_of(world, 1);
     const long before = resident_bytes(), files = open_files();
     for (tutti_comm* one : copies_of(world, wanted - 1)) all.push_back(one);
@@ -261,7 +261,7 @@ int inheritable_sockets() {
 }
 const int sockets_from_outside = inheritable_sockets();
 
-// What a library has opened is marked within moments, not at once.
+// tutti marks a library's sockets close-on-exec within moments, not as they are opened.
 void executed(tutti_comm* world) {
     expect_sum(world, sum_of(0, 1), "sum");
     constexpr int looks = 1000;

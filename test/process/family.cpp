@@ -267,7 +267,7 @@ void forms(tutti_comm* comm) {
     tutti_plan_destroy(plan);
 }
 
-// What ranks are told that disagree, or ask for what cannot be.
+// Checks the errors of ranks that disagree, or ask for the impossible.
 void wrong(tutti_comm* comm) {
     const std::size_t n = 100;
     Data data(n * static_cast<std::size_t>(ranks) + 10, rank_of);
@@ -305,7 +305,7 @@ void wrong(tutti_comm* comm) {
     expect_error(tutti_ialltoallv(comm, data.data(), counts.data(), nullptr, out.data(),
                                   counts.data(), nullptr, TUTTI_INT32, &opts, &request),
                  TUTTI_ERR_UNSUPPORTED, "do not know their lengths; there are: pairwise");
-    // Nobody may hear of the mismatch below while it still asks for the impossible above.
+    // No rank may learn of the mismatch below while its refused calls above are still going on.
     need(tutti_barrier(comm), "barrier");
     // Rank 0 thinks that its block for rank 1 is longer than rank 1 does.
     std::vector<std::size_t> sends = counts;

@@ -107,7 +107,7 @@ void any(tutti_comm* comm) {
     }
 }
 
-// Nobody waits for it in tutti: the program does something else until its descriptor tells.
+// The program waits on the request's descriptor, outside tutti: the service thread does the work.
 void unserved(tutti_comm* world) {
     for (int round = 0; round < 5; ++round) {
         tutti_comm* comm = nullptr;
@@ -395,7 +395,7 @@ void left(tutti_comm* comm) {
     require(tutti_last_error_rank() == 0, "the rank at fault");
 }
 
-// What a receive from anyone has found its sender for fails with that one, though others stay.
+// A receive from any rank fails when the sender that it has found leaves, though others stay.
 void left_announced(tutti_comm* comm) {
     static tutti_request* never_waited_for = nullptr;
     static Data large(1'000'000);

@@ -1,4 +1,4 @@
-// What every test program that runs as a rank needs: who it is, and how it says what went wrong.
+// Helpers of every test program that runs as a rank: its number, and how it reports a failure.
 #pragma once
 
 #include <cstdio>

@@ -11,7 +11,7 @@
 
 namespace rank_test {
 
-/// Who runs it: a communicator may have other ranks than the job.
+/// The caller's place in a communicator, which may have other ranks than the job.
 struct Members {
     tutti_comm* comm = nullptr;
     int rank = 0, ranks = 1;
@@ -60,7 +60,7 @@ struct Work {
     tutti_dtype dtype;
     tutti_op op;
     std::function<std::vector<T>(int rank, std::size_t length)> input;
-    /// What the contributions of ranks 0 … last-1 come to.
+    /// The reduction of the contributions of ranks 0 … last-1.
     std::function<std::vector<T>(int last, std::size_t length)> result;
 };
 

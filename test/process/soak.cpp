@@ -231,7 +231,7 @@ std::unique_ptr<Run> draw_run(tutti_comm* comm, Random& random, bool on_any_stre
     return std::make_unique<Run>(kind, call);
 }
 
-/// What one rank has of its own: when it acts.
+/// Sleeps at times that differ between ranks: all draw from `random` alike, each from its `own`.
 void nap(Random& own) {
     if (one_in(own, 20)) std::this_thread::sleep_for(std::chrono::microseconds(draw(own, 3000)));
 }
@@ -281,7 +281,7 @@ void messages(tutti_comm* comm, Random& random, Random& own) {
             context + ": a message of another");
     for (std::size_t i = 0; i < out.size(); ++i)
         require(in[i] == value(from, i, serial), context + ": a message's element is wrong");
-    // Nobody's next message with the tag comes before this one is there.
+    // A receive from any rank must not match a message of the next step with the same tag.
     need(tutti_barrier(comm), context + ", barrier");
 }
 
@@ -341,7 +341,7 @@ constexpr Weighed steps[] = {{"single", 60, &single},     {"several", 15, &sever
                              {"messages", 10, &messages}, {"plans", 5, &plans},
                              {"parts", 5, &parts},        {"mismatch", 5, &mismatch}};
 
-/// Of every signal; libraries that networks need like to take some.
+/// Handlers of all signals: network libraries may install their own, but the program's must stay.
 std::vector<void (*)(int)> handlers() {
     std::vector<void (*)(int)> found;
     for (int signal = 1; signal < NSIG; ++signal) {

@@ -1,4 +1,4 @@
-// What a verifier must not let through, and that it points at the step that is wrong.
+// Tests that the verifier refuses wrong schedules and points at the step that is wrong.
 #include <algorithm>
 #include <functional>
 #include <regex>
@@ -162,7 +162,7 @@ TEST_CASE("verify: partial results travel only where messages are cut for them")
         return s;
     });
     REQUIRE(mentions(differ, "rank 1 and rank 0 disagree on whether partial results are sent"));
-    // Of two ranks each has both contributions: nobody need send less than the sum.
+    // With two ranks every sum has both contributions, so no step need send a partial one.
     const Verdict two = verdict_of(
         2, changed(ring, 0, 0, [](Lane& lane, std::size_t s) { lane[s].result = Form::partial; }));
     REQUIRE(mentions(two, "rank 0 lane 0 step 0 (tile 0): moves a partial result"));

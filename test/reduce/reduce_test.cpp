@@ -9,7 +9,7 @@ using namespace tutti::test;
 
 namespace {
 
-// Where the operands and results lie: any of these must give the same values.
+// The place of the operands and the result: all places must give the same values.
 struct Layout {
     bool stream = false;
     std::size_t shift_dst = 0;  // bytes off alignment

@@ -1,5 +1,5 @@
-// What the kernels must compute, written the slow way: values as doubles, small floats by looking
-// for the nearest of all their values.
+// A slow reference for the reduction kernels: values are doubles, and a small float is found as the
+// nearest of all its type's values.
 #pragma once
 
 #include <bit>

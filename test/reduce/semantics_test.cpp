@@ -1,4 +1,4 @@
-// What the contract says about single values, with the values written out; and the messages.
+// Tests the reductions' contract on single values, which are written out, and the error messages.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// What every kind of store promises.
+// Conformance suite for every kind of store.
 #include <atomic>
 #include <random>
 #include <set>

@@ -1,4 +1,4 @@
-// What is chosen, why, and what a tuning file may say.
+// Tests the choice of an algorithm, its reason, and the syntax of tuning files.
 #include "select/selection.h"
 
 #include "collectives/catalog.h"

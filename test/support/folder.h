@@ -26,7 +26,6 @@ public:
     std::string file(const std::string& name = "model.safetensors") const {
         return path_ + "/" + name;
     }
-    /// How many there are in it.
     std::size_t files() const {
         return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_),
                                                       std::filesystem::directory_iterator()));

@@ -291,7 +291,7 @@ TEST_CASE("trainer: ranks whose options do not fit together are told which") {
     expect([](Options& o) { o.local_steps = 2; }, "options.local_steps 2 here");
     expect([](Options& o) { o.check_declarations = 1; }, "options.check_declarations");
     expect([](Options& o) { o.external_autograd = 1; }, "options.external_autograd 1 here");
-    // What each rank has for itself may differ.
+    // Options that concern one rank alone may differ.
     expect::no_problem(two([](Options& o) {
         o.execution = TUTTI_EXECUTION_DAG;
         o.threads = 2;

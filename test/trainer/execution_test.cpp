@@ -40,7 +40,7 @@ std::vector<float> trained(const net::Shape& shape, int devices, tutti_comm* com
     return net::parameters<float>(trainer, shape, devices - 1);
 }
 
-// What differs between ranks: how long each step takes.
+// Delays steps at random, differently on each rank.
 tutti::TrainerSpec with_delays(tutti::TrainerSpec spec, int rank) {
     auto random = std::make_shared<std::mt19937>(static_cast<unsigned>(rank) + 1);
     auto mutex = std::make_shared<std::mutex>();

@@ -1,4 +1,4 @@
-// What the trainer's tests say in one line.
+// One-line assertions of the trainer's tests.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ inline void error(const std::function<void()>& call, const std::string& wanted) 
     words(error_of(call), wanted);
 }
 
-/// What ranks::run brings back.
+/// Takes the result of ranks::run: a text for each rank, "" if it has no problem.
 inline void no_problem(const std::vector<std::string>& problems) {
     for (std::size_t rank = 0; rank < problems.size(); ++rank) {
         INFO("rank " << rank);

@@ -1,4 +1,4 @@
-// What no row may assume: that the host, or one device, can touch another device's memory.
+// Tests that no row assumes that the host, or one device, can touch another device's memory.
 #include "support/catch.h"
 #include "trainer/card.h"
 #include "trainer/expect.h"

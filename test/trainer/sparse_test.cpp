@@ -94,7 +94,7 @@ std::vector<double> trained(bool sparse, int devices, tutti_comm* comm, int micr
 
 using Lists = tutti::Model::Sparse;
 
-/// What a step of two ranks says whose lists are filled so.
+/// The error texts of two ranks after a step with lists that `fill` has filled.
 std::vector<std::string> step_of_two(
     const std::function<void(const Lists&, const tutti::Step&, int rank)>& fill) {
     return ranks::run(2, [&](tutti_comm* comm, int rank) {

@@ -32,7 +32,7 @@ inline void open_all_channels(Duo& duo, uint32_t each, bool hears) {
         if (!of_b) of_b = duo.a.sink.take({.peer = 1, .comm = 2 * each, .lane = 0});
         return of_a && of_b;
     }));
-    // What they still have for each other: who only closes takes little at a time.
+    // Read what is still on the way: an endpoint that is closing takes little at a time.
     for (uint32_t i = 0; i < each; ++i)
         for (TestEndpoint* end : {&duo.a, &duo.b}) end->turn();
     REQUIRE((duo.a.sink.lost().empty() && duo.b.sink.lost().empty()));

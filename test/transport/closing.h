@@ -1,4 +1,4 @@
-// Who is short of file descriptors, as whoever calls it sees it.
+// A listener that closes every call, as a rank without free file descriptors seems to do.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-// What every transport's channels must do, one step at a time; joined.h lists the transports.
+// Conformance suite for the channels of every transport that joined.h lists, one step at a time.
 #include <cstring>
 
 #include "transport/joined.h"
@@ -122,7 +122,7 @@ TEST_CASE("channel: drops messages of earlier epochs and shows those of other ca
             const Buffer old_data = pattern(50, 1), data = pattern(5000, 2);
             for (uint64_t i = 0; i < 3 * duo.a.transport->capabilities().credits; ++i) {
                 REQUIRE(eventually({&duo.a, &duo.b}, [&] {
-                    // What the reader drops gives its credit back.
+                    // The receiver drops old messages, and so returns their credits.
                     const auto message = lane.receiver->peek(make_tag(1, 2), data.size());
                     return message.data == nullptr &&
                            lane.sender->reserve(old_data.size()) != nullptr;

@@ -82,7 +82,7 @@ TEST_CASE("fabric: of two contributions that cross, each takes the way that the 
         }
 }
 
-// What a rank sees when the other's messages come as the test says.
+// Rank 0 of two; the test makes up and injects the messages of rank 1.
 struct Listener {
     Listener() : sum(ranks.bind(0, allreduce_shape(1))) {
         template_.magic = Header::magic_of(Kind::contribution);

@@ -1,4 +1,4 @@
-// What a peer can make an engine keep is bounded (transport/peer_limits.h).
+// Tests that an engine bounds the memory that a peer can make it keep (transport/peer_limits.h).
 #include "transport/fake_port.h"
 #include "transport/posted/cells.h"
 

@@ -293,7 +293,7 @@ TEST_CASE("fabric: waits for no memory where the library takes a copy instead") 
     REQUIRE(lane.sender->health() == Code::ok);
     std::fill(callers.begin(), callers.end(), std::byte{});
 
-    // Whoever takes part in it after all gets what was sent, and keeps it when it gives up as well.
+    // A receiver that takes part later gets the message, and keeps it when it cancels as well.
     Buffer wanted(data.size());
     manners.slow = 100;
     lane.receiver->offer(make_tag(1), wanted.data(), wanted.size());
@@ -417,7 +417,7 @@ TEST_CASE("fabric: others go on while a failed operation waits for memory") {
     REQUIRE(meanwhile);
 }
 
-// What rank 0 would say to rank 1.
+// A header as rank 0 would send it to rank 1.
 Header header_to(const TestEndpoint& to, Kind kind) {
     const auto address = fabric::decode_address("fake", "1.0", to.address.address);
     REQUIRE(address);

@@ -26,8 +26,8 @@ inline constexpr JoinedTransport all_joined[] = {
     {"loopback", make_loopback_transport}, {"plain", make_plain_transport},
 };
 
-/// Those that TUTTI_TEST_TRANSPORTS names, or all: libraries that are loaded late are tested in
-/// processes of their own, where sanitizers are set for them.
+/// The transports that TUTTI_TEST_TRANSPORTS names, or all: libraries that are loaded late are
+/// tested in processes of their own, where sanitizers are set for them.
 inline const std::vector<JoinedTransport> joined = [] {
     const char* wanted = std::getenv("TUTTI_TEST_TRANSPORTS");
     std::vector<JoinedTransport> list;

@@ -384,7 +384,7 @@ TEST_CASE("ofi port: a peer killed in the middle of a rendezvous leaves nothing 
             REQUIRE(end.log.sent_contexts == std::vector<void*>{&ours});
             // Done or not: it may have come just before.
             REQUIRE(end.log.fetches.size() == 1);
-            // Whoever sleeps may still be woken, also by an endpoint that was closed for this.
+            // The doorbell may still ring, also for an endpoint that disconnect has closed.
             for (int i = 0; i < 3; ++i) end.port->doorbell()->drain(), end.turn();
             REQUIRE(end.log.fetches[0].first == static_cast<void*>(&got));
             end.port->release(theirs.hold);

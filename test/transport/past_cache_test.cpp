@@ -1,5 +1,5 @@
-// How cells of large messages are written: the policy, on machines of which the costs are known,
-// and the channels that follow it.
+// Tests the policy that chooses how cells of large messages are written, on machines of known
+// costs, and the channels that follow it.
 #include "reduce/streaming_stores.h"
 
 #include "support/catch.h"
@@ -18,8 +18,8 @@ struct Machine {
 };
 constexpr Machine one_cache{15'000, 30'000}, far_apart{150'000, 30'000};
 
-// How many of so many messages are written past the cache. Every tenth is disturbed, every second
-// takes twice as long as the others.
+// Returns the number of messages that the policy writes past the cache. Every tenth is disturbed,
+// every second takes twice as long as the others.
 int run(StreamingStorePolicy& policy, const Machine& machine, int messages,
         uint64_t disturbance = 0) {
     int past = 0;
@@ -106,7 +106,7 @@ TEST_CASE("past cache: a channel measures the messages that are large enough, an
 
 TEST_CASE(
     "past cache: a kernel's messages go past it for less, since it computes as long either way") {
-    // What was measured of a sum's partial results, between cores that share a cache and others.
+    // Measured with a sum's partial results, between cores that share a cache and others.
     constexpr Machine near{9'000, 9'800}, far{36'000, 14'000};
     StreamingStorePolicy policy(mapped_kernel_gain);
     run(policy, near, 320);

@@ -121,7 +121,6 @@ inline bool is_quiet_when_heard(PortEnd& from, Rank to, PortEnd& at) {
         soon_ms);
 }
 
-/// Of this process.
 inline int open_files() {
     const std::filesystem::directory_iterator files("/proc/self/fd");
     return static_cast<int>(std::distance(begin(files), end(files)));

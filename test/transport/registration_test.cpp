@@ -223,7 +223,7 @@ std::byte* map_anywhere(std::size_t bytes) {
 void map_over(std::byte* where, std::size_t bytes) {
     REQUIRE(map_with(MAP_FIXED, where, bytes) == where);
 }
-/// Where nothing is mapped any more; elsewhere if some thread's stack or heap has taken the place
+/// Maps an address that is free again; another one if some thread's stack or heap has taken it
 /// meanwhile.
 std::byte* map_again(std::byte* where, std::size_t bytes) {
     return map_with(MAP_FIXED_NOREPLACE, where, bytes) == where ? where : map_anywhere(bytes);

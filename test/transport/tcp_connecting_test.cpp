@@ -1,5 +1,5 @@
-// How TCP connections are made: which addresses are tried, who calls whom, and what is said when
-// nobody answers.
+// Tests how TCP connections are made: the addresses that a rank tries, which side calls, and the
+// errors if no peer answers.
 #include <atomic>
 #include <chrono>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What a peer can make a connection keep is bounded (transport/peer_limits.h).
+// Tests that a connection bounds the memory that a peer can make it keep (transport/peer_limits.h).
 #include <sys/socket.h>
 
 #include "transport/tcp_fixture.h"

@@ -114,7 +114,7 @@ TEST_CASE("tcp: sends what it had accepted when the communicator retires before 
     constexpr uint64_t each = tcp::credits_per_channel;
     bool stuck = false;
     {
-        // Nobody reads yet: the kernel's buffers fill, and a frame stays half-sent.
+        // The peer does not read yet: the kernel's buffers fill, and a frame stays half-sent.
         const Buffer data = pattern(large, 1);
         std::vector<std::unique_ptr<Sender>> senders;
         for (uint16_t l = 0; l < lanes; ++l) {

@@ -1,5 +1,5 @@
-// What TCP channels do beyond the conformance suite: where messages land, what cancelling leaves
-// behind, and when credits travel.
+// Tests TCP channels beyond the conformance suite: where messages are received, the state after a
+// cancel, and when credits travel.
 #include <sys/resource.h>
 
 #include <cstdlib>
@@ -199,7 +199,7 @@ TEST_CASE("tcp: sends what it had accepted when the sender's memory is taken awa
     constexpr uint64_t each = tcp::credits_per_channel;
     std::vector<Duo::Lane> all;
     for (uint16_t l = 0; l < lanes; ++l) all.push_back(duo.open(l));
-    // Nobody reads yet: the kernel's buffers fill, and a frame stays half-sent.
+    // The peer does not read yet: the kernel's buffers fill, and a frame stays half-sent.
     {
         std::vector<Buffer> dying;
         for (uint16_t l = 0; l < lanes; ++l) {

@@ -80,7 +80,7 @@ void play(TestEndpoint& own, Sender& sender, Receiver& receiver, uint32_t seed_o
         const std::size_t limit = std::size_t{1} << random() % 18;
         return std::min<std::size_t>(most, random() % (limit + 1));
     };
-    // Of standing still: under a sanitizer, beside other loads, the whole may take a minute.
+    // Bounds the time between messages: under a sanitizer and load, the whole may take a minute.
     auto deadline = Deadline::after_ms(patience_ms);
     uint64_t sent = 0, got = 0;
     std::size_t out_bytes = draw(sizes_out), in_bytes = draw(sizes_in);

@@ -1,4 +1,4 @@
-// What is UCX's own: what it leaves behind, and what it says when it cannot start.
+// Tests of UCX alone: the resources that it leaves behind, and the errors when it cannot start.
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -331,7 +331,7 @@ ucs_status_t make_few(ucp_worker_h worker, const ucp_ep_params_t* params, ucp_ep
     return library().ucp_ep_create(worker, params, endpoint);
 }
 
-// How many endpoints a port's messages to its peer took.
+// Counts the endpoints that a port's messages to its peer took.
 std::size_t ways_taken(int endpoints) {
     ucx::Library noting = library();
     noting.ucp_am_send_nbx = &note_endpoint;
@@ -450,7 +450,7 @@ std::string refusal(TransportContext context) {
     return listening.error().message;
 }
 
-/// Of a variable of the environment, while it lives.
+/// Sets an environment variable while it lives.
 struct Set {
     Set(const char* in_name, const std::string& value) : name(in_name) {
         ::setenv(name, value.c_str(), 1);

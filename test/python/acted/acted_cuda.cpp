@@ -31,7 +31,7 @@ namespace {
 
 constexpr int most_devices = 4, streams_per_device = 8;
 
-// What is used of the stand-in, by its own names.
+// Calls the stand-in's functions by their own names.
 struct Driver {
     explicit Driver(const char* path) : library(::dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
         TORCH_CHECK(library, "no stand-in for the driver: ", ::dlerror());
@@ -258,7 +258,7 @@ at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     return to;
 }
 
-// Where this torch brings kernels of its own these replace them; shapes alone need no device.
+// Replaces this torch's own CUDA kernels, but for view and as_strided, which touch no device.
 void register_kernels() {
     static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA,
                                               __FILE__, __LINE__);

@@ -169,7 +169,7 @@ TEST_CASE("checkpoint: any flipped bit is found, and nothing of the file is used
         flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
         put(folder.file(), flipped);
         INFO(bit);
-        // What is damaged in the length itself may look like a short file.
+        // A flipped bit in the length itself may make the file look too short.
         if (bit < 64)
             expect_bad(folder.file(), {"ake "});
         else if (bit < 8 * data)

@@ -1,4 +1,4 @@
-// What rank 0 makes of the lists that other ranks send: nothing in them is taken for granted.
+// Tests how rank 0 merges the lists that other ranks send: it trusts nothing in them.
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +21,7 @@ Entries entries() {
     return all;
 }
 
-/// Of rank 2, where ranks 0 and 1 send what they should.
+/// The text comes from rank 2; ranks 0 and 1 send correct ones.
 void expect_refused(const std::string& text, std::initializer_list<std::string> words) {
     const std::string good = write_manifest(entries());
     const auto merged = merge_manifests({good, good, text});

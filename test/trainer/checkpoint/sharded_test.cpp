@@ -19,7 +19,7 @@ constexpr int64_t classes = 11, width = 3;
 struct Rows {
     int64_t first = 0, count = 0;
 };
-/// Of which ranks × devices the last ones may have none.
+/// Rows are dealt to ranks × devices in order, and the last shards may get none.
 Rows rows_of(int shard, int shards) {
     const int64_t each = (classes + shards - 1) / shards;
     const int64_t first = std::min(classes, each * shard);
@@ -76,7 +76,7 @@ void load_on(int ranks, int devices, const std::string& path) {
     });
 }
 
-/// What each rank is told when all of them call that.
+/// The error text of each rank when all ranks make this call.
 std::vector<std::string> errors_of(int ranks,
                                    const std::function<tutti_status(List&, Communicator&)>& call) {
     std::vector<std::string> errors(static_cast<std::size_t>(ranks));

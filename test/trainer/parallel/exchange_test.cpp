@@ -120,7 +120,7 @@ TEST_CASE("exchange: the operator is the program's own") {
     } calls;
     tutti_parallel_spec spec = integers();
     spec.user = &calls;
-    // What each device gets is the value of the next one: not even a reduction.
+    // Each device gets the value of the next one: an operator need not even reduce.
     spec.combine = [](void* user, const void* const* inputs, void* const* outputs, int devices,
                       size_t) -> tutti_status {
         ++static_cast<Calls*>(user)->count;
@@ -229,7 +229,7 @@ TEST_CASE("exchange: one that a replica makes serves the call under way, and lat
         return sum == 3 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
     };
     for (int call = 0; call < 3; ++call) ok(apply(pool.get(), 3, flags(1), sum_up));
-    // Whoever has returned by then gives nothing any more, and whoever has failed says why.
+    // An exchange fails once the other devices have returned; their own error, if any, is reported.
     const auto alone = [&](tutti_status others) {
         Parallel late;
         return apply(pool.get(), 3, flags(1), [&](tutti_replica* replica) -> tutti_status {
