@@ -17,7 +17,7 @@ struct Peer {
     explicit Peer(Rank in_rank) : rank(in_rank) {}
     // hello: has been said; ready: it knows how to answer; gone: nothing more goes there.
     enum class State : uint8_t { unknown, hello, ready, gone };
-    // What is to be said besides data, as bits.
+    // Control messages that the owner still has to send to the peer, as bits.
     enum Due : uint8_t { hello_due = 1, welcome_due = 2, bye_due = 4, farewell_due = 8 };
 
     const Rank rank;

@@ -1,4 +1,4 @@
-// What travels in front of every message of a fabric, and what a rank publishes for the others.
+// The header in front of every message of a fabric, and the address that a rank publishes.
 #pragma once
 
 #include <bit>

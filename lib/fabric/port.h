@@ -32,7 +32,7 @@ inline constexpr std::size_t sender_offset = 4;
 
 using tutti::Culprit;
 
-/// What to do with a message that has arrived, until release().
+/// A message that has arrived. The engine may fetch its payload and keep it until release().
 struct Arrival {
     const std::byte* header = nullptr;  // during the event only
     const std::byte* data = nullptr;    // the payload; nullptr: it must be fetched (or is empty)
@@ -143,7 +143,7 @@ public:
     virtual ~Port() = default;
 
     virtual const PortLimits& limits() const = 0;
-    /// How others reach this port: any bytes, for connect() there.
+    /// Peers hand these bytes to their connect(). Their content is the library's own.
     virtual const Bytes& address() const = 0;
     /// Makes peer's port known; does not wait for it.
     virtual Result<> connect(Rank peer, ByteView address) = 0;
@@ -183,7 +183,7 @@ public:
     /// The transport's name, and the library's version as peers must have it too: "ucx", "1.13".
     virtual std::string_view name() const = 0;
     virtual std::string version() const = 0;
-    /// What decides how messages move, for people: "tcp/lo, posix", "tcp;ofi_rxm".
+    /// Names the library's ways of moving messages, for logs: "tcp/lo, posix", "tcp;ofi_rxm".
     virtual std::string path() const = 0;
     /// The port calls the events, which outlive it.
     virtual Result<std::unique_ptr<Port>> open(PortEvents& events) = 0;

@@ -20,7 +20,8 @@ namespace tutti::fabric {
 
 inline constexpr Rank flat_max_ranks = 8;
 inline constexpr std::size_t flat_depth = 2;
-/// Of payload. The same everywhere: a port that copies less at once has no flat exchange.
+/// The payload of a slot. All ranks must have the same, so a port that copies less at once has no
+/// flat exchange.
 inline constexpr std::size_t flat_max_bytes = 448;
 
 /// A contribution as it goes to every peer. What is always the same the engine writes once.

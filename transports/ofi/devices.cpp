@@ -1,4 +1,4 @@
-// What libfabric finds here, provider by provider, for people.
+// Lists the providers that libfabric finds on this machine, for tutti-info.
 #include "transports/catalog.h"
 #include "transports/ofi/library.h"
 #include "transports/ofi/providers.h"

@@ -12,7 +12,8 @@
 
 namespace tutti::ofi {
 
-/// What we ask for, whatever library is there: newer ones then behave as this one does.
+/// tutti asks every libfabric for this version of the interface: newer libraries then behave as
+/// this one does.
 inline constexpr uint32_t api_version = FI_VERSION(1, 17);
 
 #define TUTTI_OFI_FUNCTIONS(X) \

@@ -34,7 +34,8 @@ tl::unexpected<Error> fail_fi(const fi_info& info, std::string_view what, long c
 /// The reason alone.
 std::string reason(long code);
 
-/// What this process lacks or does wrong, whoever the message was for or from.
+/// Whether the error is this process's own (no memory, a wrong argument), and no sign of a lost
+/// peer.
 bool is_own(long code);
 
 /// Closed from the last to the first.

@@ -55,7 +55,7 @@ std::string_view domain_of(const fi_info& info) {
     return text_or_empty(info.domain_attr->name);
 }
 
-/// What a wish means on this machine.
+/// The user's wish for a provider, with its host resolved on this machine.
 struct ProviderFilter {
     const ProviderWish& wish;
     std::string host;  // of IP providers
