@@ -68,19 +68,19 @@ constexpr tutti_dtype dtype_for() {
 template <typename T>
 inline constexpr tutti_dtype dtype_of = detail::dtype_for<std::remove_cv_t<T>>();
 
-/// What can be an element of a buffer.
+/// A C++ type that a buffer's elements may have: it has a dtype.
 template <typename T>
 concept Element = (dtype_of<T> >= 0);
-/// What can be read from: a contiguous range whose elements have a dtype.
+/// A buffer that tutti reads: a contiguous range whose elements have a dtype.
 template <typename R>
 concept InputBuffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     Element<std::ranges::range_value_t<R>>;
-/// What can also be written to.
+/// A buffer that tutti also writes: an InputBuffer whose elements are not const.
 template <typename R>
 concept Buffer =
     InputBuffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// What an allreduce of several inputs takes: a range of ranges that can be read from.
+/// The inputs of an allreduce of several: a range of InputBuffers.
 template <typename L>
 concept InputList = std::ranges::input_range<const L> && InputBuffer<std::ranges::range_value_t<L>>;
 
@@ -114,7 +114,7 @@ inline void check_lists(std::size_t ranks, Counts counts, Counts displacements) 
            " displacements for " + std::to_string(ranks) + " ranks");
 }
 
-// Where the last of a range's blocks ends.
+// The element after a range's last block.
 inline std::size_t row_end(Counts counts, Counts displacements) {
     std::size_t end = 0, packed = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -143,7 +143,7 @@ inline const std::size_t* or_null(Counts list) {
     return list.empty() ? nullptr : list.data();
 }
 
-// Where each of the list's ranges starts; all of them have that many elements.
+// The address of each range in the list; throws unless each has count elements.
 template <typename L>
 std::vector<const void*> starts_of(const L& list, std::size_t count) {
     std::vector<const void*> starts;

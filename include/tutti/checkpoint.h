@@ -30,7 +30,7 @@ typedef struct tutti_checkpoint tutti_checkpoint;
 typedef int (*tutti_checkpoint_copy)(void* user, void* to, const void* from, size_t bytes,
                                      int to_device);
 
-/** How strict a restore is. Initialise with TUTTI_CHECKPOINT_OPTS_INIT. */
+/** Strictness of a restore. Initialise with TUTTI_CHECKPOINT_OPTS_INIT. */
 typedef struct {
     size_t struct_size; /**< sizeof(tutti_checkpoint_opts) */
     int allow_missing;  /**< entries that the file lacks keep the values they have */

@@ -23,7 +23,7 @@
 namespace tutti {
 inline namespace cxx {  // as in buffers.hpp
 
-/// How strict a restore is.
+/// Strictness of a restore.
 struct RestoreOptions {
     bool allow_missing = false;  ///< entries that the file lacks keep the values they have
     bool allow_extra = false;    ///< the file may have entries that nobody asks for

@@ -41,7 +41,7 @@ public:
     explicit EpochCheckpoints(std::string folder, Communicator* comm = nullptr, int keep = 2)
         : folder_(std::move(folder)), comm_(comm), keep_(keep) {}
 
-    /// Where so many epochs are, or will be.
+    /// The path of the checkpoint after so many epochs, whether or not it exists yet.
     std::string path(int epochs) const {
         std::array<char, 32> name{};
         std::snprintf(name.data(), name.size(), "epoch-%06d.safetensors", epochs);

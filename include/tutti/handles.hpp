@@ -77,7 +77,7 @@ private:
     detail::Handle<tutti_request, detail::wait_quietly> request_;
 };
 
-/// How an operator's function may be used.
+/// Properties of an operator that limit how tutti may order and cut its operands.
 struct OperatorTraits {
     bool commutative = true;        ///< false: contributions meet in the order of the ranks
     std::size_t item_elements = 1;  ///< elements that are never parted, 64 bytes at most

@@ -36,10 +36,10 @@ typedef int32_t tutti_buffer;               /**< a declared buffer; of one train
 
 /* ---- devices ------------------------------------------------------------------------------ */
 
-/** What a buffer may be used for while an operation runs (checking mode). */
+/** The access that an operation has to a buffer while it runs (checking mode). */
 typedef enum { TUTTI_ACCESS_NONE = 0, TUTTI_ACCESS_READ, TUTTI_ACCESS_WRITE } tutti_access;
 
-/** What reaches a device's memory beside its own functions. */
+/** Whether anything but the device's own functions can access its memory. */
 typedef enum {
     /** libtutti takes its addresses, and devices of one kind each other's: the host's memory, and
      *  what libtutti knows of (docs/gpu.md). */
@@ -49,8 +49,8 @@ typedef enum {
     TUTTI_MEMORY_OWN
 } tutti_device_memory;
 
-/** How a device's memory is reached. Functions return TUTTI_OK or an error; they may be called from
- *  any thread, and what they were asked for is done when they return. Start from
+/** The functions through which the layer reaches a device's memory. Each returns TUTTI_OK or an
+ *  error, may be called from any thread, and has finished its work when it returns. Start from
  *  TUTTI_DEVICE_FUNCTIONS_INIT. */
 typedef struct {
     size_t struct_size; /**< sizeof(tutti_device_functions) */
@@ -94,7 +94,7 @@ TUTTI_API void tutti_device_destroy(tutti_device* device);
 
 /* ---- declaring a model -------------------------------------------------------------------- */
 
-/** What a buffer is. */
+/** The kind of a buffer. */
 typedef enum {
     TUTTI_PARAMETER = 0, /**< learnt: has a gradient, equal on all replicas */
     TUTTI_COMPUTED,      /**< not learnt but kept, such as running statistics: synchronised */
@@ -177,7 +177,7 @@ typedef enum {
     TUTTI_COLLECTIVE_REDUCE_SCATTER
 } tutti_collective_kind;
 
-/** What the gradient of an allreduced sum is. */
+/** The gradient of an allreduced sum. */
 typedef enum {
     TUTTI_BACKWARD_SUM = 0, /**< each replica has a loss of its own: the sum of their gradients */
     TUTTI_BACKWARD_COPY     /**< all compute one and the same loss: its gradient as it is */
@@ -204,7 +204,7 @@ TUTTI_API tutti_status tutti_model_buffer(tutti_model* model, const tutti_buffer
                                           tutti_buffer* buffer);
 /** A buffer by name: in this scope, or "device_0/name" of another. */
 TUTTI_API tutti_status tutti_model_find(tutti_model* model, const char* name, tutti_buffer* buffer);
-/** What was declared, of a buffer of any scope. Set info->struct_size before; data is NULL. */
+/** Describes a declared buffer of any scope. Set info->struct_size before; data is NULL. */
 TUTTI_API tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer,
                                         tutti_buffer_info* info);
 /** The gradient of a buffer, for the update builder. INVALID if it has none. */
@@ -221,9 +221,9 @@ TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer param
 /** The learning rate: "learning_rate", one float64 of kind state, for the update builder. */
 TUTTI_API tutti_status tutti_model_learning_rate(tutti_model* model, double value,
                                                  tutti_buffer* buffer);
-/** How many steps are finished: "iteration", one int64 of kind state, counted by the layer, for the
- *  update builder. Where that does not ask for it, or has it in a scope ("adam/iteration"), the layer
- *  keeps an "iteration" for the checkpoint; the name is not for other buffers. */
+/** The count of finished steps: "iteration", one int64 of kind state, counted by the layer, for the
+ *  update builder. If that does not ask for it, or has it in a scope ("adam/iteration"), the layer
+ *  keeps an "iteration" for the checkpoint; no other buffer may have the name. */
 TUTTI_API tutti_status tutti_model_iteration(tutti_model* model, tutti_buffer* buffer);
 /** Adds an operation after those declared so far. */
 TUTTI_API tutti_status tutti_model_operation(tutti_model* model, const tutti_operation_spec* spec);
@@ -254,7 +254,7 @@ TUTTI_API tutti_status tutti_losses_add(tutti_losses* losses, tutti_buffer loss)
 /** Device memory of a declared buffer; NULL, and the step fails, if this operation did not declare
  *  it. */
 TUTTI_API void* tutti_step_data(tutti_step* step, tutti_buffer buffer);
-/** Of its gradient. NULL without failure if it has none: nothing is to be computed. */
+/** Device memory of its gradient. NULL without failure if there is none: nothing to compute. */
 TUTTI_API void* tutti_step_gradient(tutti_step* step, tutti_buffer buffer);
 /** The local device that the operation runs for. */
 TUTTI_API int tutti_step_device(const tutti_step* step);
@@ -262,7 +262,7 @@ TUTTI_API int tutti_step_device(const tutti_step* step);
 TUTTI_API int tutti_step_micro_batch(const tutti_step* step);
 /** The step's number, from 0; with what was restored counted. */
 TUTTI_API int64_t tutti_step_iteration(const tutti_step* step);
-/** What a mean over this replica's samples is multiplied by, in this step. */
+/** The factor that a mean over this replica's samples is multiplied by in this step. */
 TUTTI_API double tutti_step_loss_scale(const tutti_step* step);
 /** This replica's samples of this micro-batch, as given to tutti_trainer_step; -1 if none were. */
 TUTTI_API int64_t tutti_step_samples(const tutti_step* step);
@@ -308,7 +308,7 @@ typedef struct {
             0, 0, TUTTI_COMPUTED_BROADCAST, 0, 0, 0, 0, 0, NULL                                    \
     }
 
-/** What to train, and on what. Start from TUTTI_PARALLELIZE_INIT. */
+/** The builders, devices and communicator of a trainer. Start from TUTTI_PARALLELIZE_INIT. */
 typedef struct {
     size_t struct_size;
     tutti_device* const* devices;
@@ -366,7 +366,7 @@ TUTTI_API tutti_status tutti_trainer_finish(tutti_trainer* trainer);
 
 /* ---- looking ------------------------------------------------------------------------------ */
 
-/** How many buffers the device's scope has; -1 for a device that is none. */
+/** The number of buffers in the device's scope; -1 if there is no such device. */
 TUTTI_API int tutti_trainer_buffer_count(const tutti_trainer* trainer, int device);
 /** The index-th, in the order of declaration. Set info->struct_size before. */
 TUTTI_API tutti_status tutti_trainer_buffer_info(const tutti_trainer* trainer, int device,
@@ -384,10 +384,10 @@ TUTTI_API tutti_status tutti_trainer_write(tutti_trainer* trainer, int device, c
 
 /* ---- checkpoints -------------------------------------------------------------------------- */
 
-/** How many buffers of a scope make up a model's state: parameters, computed parameters, and what
- *  the update builder keeps, learning rate and iteration counter included. scope: "device_1", ""
- *  (the same as "device_0"), or a scope of the model's in one, "device_1/encoder" or "encoder".
- *  -1 if there is no such scope. */
+/** The number of a scope's buffers that make up a model's state: parameters, computed parameters,
+ *  and the update builder's buffers, learning rate and iteration counter included. scope:
+ *  "device_1", "" (the same as "device_0"), or a scope of the model's in one, "device_1/encoder" or
+ *  "encoder". -1 if there is no such scope. */
 TUTTI_API int tutti_trainer_param_count(const tutti_trainer* trainer, const char* scope);
 /** The index-th of them, in the order of declaration, its name without the scope: for frameworks
  *  with formats of their own. Set info->struct_size before. */

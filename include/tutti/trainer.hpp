@@ -35,7 +35,7 @@
 namespace tutti {
 inline namespace cxx {  // as in buffers.hpp
 
-/// What an operation is handed: its buffers, where their memory is the host's.
+/// A running operation's access to its buffers, on devices whose memory is the host's.
 class Step {
 public:
     explicit Step(tutti_step* step) : step_(step) {}
@@ -206,7 +206,7 @@ private:
             spec.shape[i] = shape[i];
         return spec;
     }
-    // What a function throws ends in trainer.h's side, which names the operation.
+    // trainer.h's side catches the function's exceptions and names the operation.
     template <StepFunction Functions::*which>
     static tutti_status call(tutti_step* step, void* user) {
         (static_cast<Functions*>(user)->*which)(Step(step));
@@ -217,7 +217,7 @@ private:
     Store* store_;
 };
 
-/// What to train.
+/// The builders, devices and communicator of a Trainer.
 struct TrainerSpec {
     int devices = 1;                              ///< of this host's cores
     std::vector<tutti_device*> own_devices = {};  ///< instead
@@ -297,7 +297,7 @@ public:
         detail::check_trainer(tutti_trainer_write(get(), device, name.c_str(), values.data(),
                                                   values.size() * sizeof(T)));
     }
-    /// What makes up the state of a scope, as tutti_trainer_param tells.
+    /// The buffers that make up the state of a scope, as tutti_trainer_param lists them.
     std::vector<tutti_buffer_info> params(const std::string& scope = "") const {
         const int count = tutti_trainer_param_count(get(), scope.c_str());
         std::vector<tutti_buffer_info> list(count < 0 ? 1 : static_cast<std::size_t>(count));
@@ -334,7 +334,7 @@ public:
     tutti_trainer* get() const { return parts_->trainer.get(); }
 
 private:
-    // Where the C side's user pointers lead: it stays where it is when a Trainer is moved.
+    // The C side's user pointers point here, so this stays in place when a Trainer is moved.
     struct Parts {
         TrainerSpec spec;
         Model::Store functions;

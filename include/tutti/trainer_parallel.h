@@ -66,7 +66,7 @@ TUTTI_API tutti_status tutti_value_create_map(const char* const* keys,
 TUTTI_API tutti_status tutti_value_share(const tutti_value* value, tutti_value** other);
 /** NULL is fine. */
 TUTTI_API void tutti_value_destroy(tutti_value* value);
-/** What it is. value is not NULL. */
+/** The kind of a value, which is not NULL. */
 TUTTI_API tutti_value_kind tutti_value_kind_of(const tutti_value* value);
 /** Items of a list, tuple or map; 0 for others. */
 TUTTI_API int tutti_value_count(const tutti_value* value);
@@ -82,7 +82,7 @@ TUTTI_API void* tutti_value_plain(const tutti_value* value);
 /* ---- split and load ---------------------------------------------------------------------------
  */
 
-/** How a batch is split, and how parts come to devices. Start from TUTTI_SPLIT_OPTS_INIT. */
+/** Options of tutti_split_and_load: axis and device memory. Start from TUTTI_SPLIT_OPTS_INIT. */
 typedef struct {
     size_t struct_size;
     int axis; /**< of the samples; < 0 counts from the last one */
@@ -128,7 +128,7 @@ typedef struct {
 TUTTI_API tutti_status tutti_pool_create(int devices, tutti_pool** pool);
 /** After what was made for it. NULL is fine. */
 TUTTI_API void tutti_pool_destroy(tutti_pool* pool);
-/** How many devices; -1 for NULL. */
+/** The number of devices; -1 for NULL. */
 TUTTI_API int tutti_pool_size(const tutti_pool* pool);
 /** Runs function for devices 0 … replicas-1, each with its input (inputs NULL: none), and returns
  * when all have: outputs[d] is what the replica gave (outputs may be NULL), NULL after a failure. A
@@ -139,7 +139,7 @@ TUTTI_API tutti_status tutti_parallel_apply(tutti_pool* pool, tutti_replica_fn f
                                             const tutti_apply_opts* opts, tutti_value** outputs);
 /** Which device this is. */
 TUTTI_API int tutti_replica_device(const tutti_replica* replica);
-/** How many replicas run in this call. */
+/** The number of replicas that run in this call. */
 TUTTI_API int tutti_replica_count(const tutti_replica* replica);
 /** The call's flags. */
 TUTTI_API int tutti_replica_training(const tutti_replica* replica);
@@ -155,7 +155,7 @@ TUTTI_API void tutti_replica_set_error(tutti_replica* replica, const char* text)
 /* ---- exchange among devices (ParallelState; advanced) ------------------------------------------
  */
 
-/** What an exchange comes to. Start from TUTTI_PARALLEL_SPEC_INIT. */
+/** The function, dtype and time-out of an exchange. Start from TUTTI_PARALLEL_SPEC_INIT. */
 typedef struct {
     size_t struct_size;
     /** Reads every device's input and writes every device's output, in the order of devices;

@@ -161,7 +161,7 @@ inline std::vector<Value> split_and_load(const Value& batch, int devices,
     return {parts.begin(), parts.begin() + used};
 }
 
-/// What a running replica is handed.
+/// A running replica's view of its call: device, flags, input and output.
 class Replica {
 public:
     explicit Replica(tutti_replica* replica) : replica_(replica) {}
@@ -199,7 +199,7 @@ inline tutti_status call_replica(tutti_replica* replica, void* user) {
 }
 }  // namespace detail
 
-/// How a call of Pool::apply runs.
+/// Options of Pool::apply.
 struct ApplyOptions {
     bool training = true;
     bool recording = true;
@@ -215,7 +215,7 @@ public:
         own_.reset(pool);
         pool_ = pool;
     }
-    /// Somebody else's, such as a DataParallel's.
+    /// Uses a pool whose owner, such as a DataParallel, keeps it alive.
     explicit Pool(tutti_pool* pool) : pool_(pool) {}
 
     int size() const { return tutti_pool_size(pool_); }
@@ -302,7 +302,7 @@ private:
         std::list<Waiting>::iterator self;
         std::function<void(tutti_status)> function;
     };
-    // Where the C side's user pointers lead: it stays where it is when the state is moved.
+    // The C side's user pointers point here, so this stays in place when the state is moved.
     struct Parts {
         Combine combine;
         std::mutex mutex;

@@ -45,7 +45,7 @@ typedef struct tutti_request tutti_request; /**< a non-blocking operation under 
 typedef struct tutti_plan tutti_plan;       /**< a persistent operation, bound once, started often */
 typedef struct tutti_config tutti_config;   /**< settings for tutti_comm_create */
 
-/** What a call came to. */
+/** The outcome of a call. */
 typedef enum {
     TUTTI_OK = 0,
     TUTTI_IN_PROGRESS,     /**< not done yet (test, and wait with a time-out of 0) */
@@ -189,15 +189,15 @@ TUTTI_API void tutti_config_destroy(tutti_config* config);
 TUTTI_API tutti_status tutti_comm_create(const tutti_config* config, tutti_comm** comm);
 /** This rank, 0 … size-1; -1 for NULL, as of all these, which are known without a message. */
 TUTTI_API int tutti_comm_rank(const tutti_comm* comm);
-/** How many ranks. */
+/** The number of ranks. */
 TUTTI_API int tutti_comm_size(const tutti_comm* comm);
-/** How many rings (TUTTI_NRINGS). */
+/** The number of rings (TUTTI_NRINGS). */
 TUTTI_API int tutti_comm_ring_count(const tutti_comm* comm);
 /** This rank's number among its host's ranks, 0 …, by which a process chooses its GPU. */
 TUTTI_API int tutti_comm_local_rank(const tutti_comm* comm);
-/** How many ranks this rank's host has. */
+/** The number of ranks on this rank's host. */
 TUTTI_API int tutti_comm_local_size(const tutti_comm* comm);
-/** How many hosts. */
+/** The number of hosts. */
 TUTTI_API int tutti_comm_host_count(const tutti_comm* comm);
 /** The rank's host, 0 … in the order of their lowest ranks; -1 if there is no such rank. */
 TUTTI_API int tutti_comm_host_of(const tutti_comm* comm, int rank);
@@ -277,10 +277,10 @@ TUTTI_API tutti_status tutti_comm_use_device(tutti_comm* comm, int device);
 TUTTI_API tutti_status tutti_launch_start(void);
 /** The first failure of a launch; each request has its own. INVALID without a tutti_launch_start. */
 TUTTI_API tutti_status tutti_launch_end(void);
-/** What comes on the communicator's stream from now on waits for what is on calc_stream by now: call
- *  it between the kernels that fill a buffer and its collective. Never blocks the host. */
+/** Later work on the communicator's stream waits for the work that calc_stream has by now: call it
+ *  between the kernels that fill a buffer and its collective. Never blocks the host. */
 TUTTI_API tutti_status tutti_sync_calc_stream(tutti_comm* comm, void* calc_stream);
-/** What comes on calc_stream from now on waits for what is on the communicator's stream by now: call it
+/** Later work on calc_stream waits for the work that the communicator's stream has by now: call it
  *  between a collective and the kernels that use its result. Never blocks the host. */
 TUTTI_API tutti_status tutti_sync_comm_stream(tutti_comm* comm, void* calc_stream);
 /** Waits until all that blocking forms have put on device streams is done, up to timeout_ms (< 0: to
@@ -458,7 +458,7 @@ TUTTI_API tutti_status tutti_iexscan(tutti_comm* comm, const void* in, void* out
 
 /** A receive from whichever rank's message with the tag comes first. */
 #define TUTTI_ANY_SOURCE (-1)
-/** What a receive got. */
+/** A received message's sender, tag and length. */
 typedef struct {
     int source;   /**< the sender */
     int tag;      /**< its tag */
