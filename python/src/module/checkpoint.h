@@ -27,7 +27,7 @@ public:
     std::optional<std::string> text(const char* key) const;
     void save(const Communicator* comm, const char* path);
     void load(const Communicator* comm, const char* path, bool allow_missing, bool allow_extra);
-    /// What the last load did not find.
+    /// The names of the targets that the last load did not find in the file.
     std::vector<std::string> missing() const;
 
 private:

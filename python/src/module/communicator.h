@@ -51,7 +51,7 @@ public:
                                    const Counts& out_counts);
     /// name: what it is for, nothing for none.
     void barrier(const std::optional<std::string>& name);
-    /// Of such a call, to be run with these arrays.
+    /// A persistent plan of such a call, bound to these arrays.
     std::unique_ptr<Plan> plan(const char* collective, std::optional<Input> in,
                                std::optional<Output> out, std::size_t count, const char* op,
                                int root, int64_t timeout_ms, const Counts& counts,
@@ -62,7 +62,7 @@ public:
     std::pair<std::unique_ptr<Request>, std::unique_ptr<Request>> sendrecv(
         Input data, int destination, int tag, Output received, int source, int received_tag);
 
-    /// One that somebody else made, which lives as long as keeper. Closed as one of our own.
+    /// Wraps another owner's communicator, which keeper keeps alive. close() works as for our own.
     static std::unique_ptr<Communicator> adopt(std::uintptr_t address, nanobind::object keeper);
     /// ValueError once it is closed.
     std::shared_ptr<Joined> joined() const;

@@ -8,7 +8,7 @@ namespace nb = nanobind;
 
 namespace tutti_python {
 
-// What is left ends with the communicator: in this order nothing waits to its deadline.
+// Ends the communicator first: its requests end with it, so destroying them waits for no deadline.
 Joined::~Joined() {
     if (keeper_) {
         keeper_.reset();
@@ -26,8 +26,8 @@ void Joined::leave(Request& request) {
     left_.push_back(std::move(held));
 }
 
-// One that somebody else has too is theirs to ask: requests are one thread's at a time. Asking lets
-// go of the GIL, and others may leave more meanwhile.
+// Keeps a request that another reference holds: only that holder's thread may poll it. Polling
+// releases the GIL, so other threads may append to left_ meanwhile.
 void Joined::let_go() {
     for (nb::object& request : std::exchange(left_, {}))
         if (Py_REFCNT(request.ptr()) > 1 || !nb::cast<Request&>(request).over())

@@ -9,7 +9,7 @@ namespace tutti_python {
 Plan::Bound::Bound(tutti_plan* made, std::optional<Input> in, std::optional<Output> out)
     : plan(made), input(std::move(in)), output(std::move(out)) {}
 
-// What has no input is in place: a broadcast.
+// A broadcast has no input array: it works in place on its output.
 tutti_status Plan::Bound::start(tutti_request** request) const {
     void* const out = output ? output->data() : nullptr;
     return tutti_plan_start(plan, input ? input->data() : out, out, request);

@@ -22,7 +22,7 @@ public:
     std::unique_ptr<Request> start();
 
 private:
-    /// What a run needs until it is over.
+    /// The plan and its arrays, which a run keeps alive until it is over.
     struct Bound {
         Bound(tutti_plan* made, std::optional<Input> in, std::optional<Output> out);
         ~Bound() { tutti_plan_destroy(plan); }

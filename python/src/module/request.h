@@ -18,7 +18,7 @@
 
 namespace tutti_python {
 
-/// How long a wait goes on before python's signal handlers get their turn.
+/// A wait returns to python this often, so that signal handlers run.
 constexpr int64_t slice_ms = 100;
 
 /// One thread at a time. Dropping it waits for the operation, without the GIL.
@@ -30,7 +30,7 @@ public:
           in_(std::move(in)),
           out_(std::move(out)),
           joined_(std::move(joined)) {}
-    /// Of a plan, which has the arrays.
+    /// A request of a plan, which holds the arrays.
     Request(const char* operation, std::shared_ptr<const void> plan, std::weak_ptr<Joined> joined)
         : operation_(operation), plan_(std::move(plan)), joined_(std::move(joined)) {}
     ~Request();
@@ -41,7 +41,7 @@ public:
     /// True when it is over; raises what it came to, whenever it is asked. What a signal's handler
     /// raises meanwhile leaves it: below.
     bool wait(int64_t timeout_ms);
-    /// Nobody waits for it any more, and its communicator keeps it until it is over.
+    /// An interrupted waiter leaves it to the communicator, which keeps it until it is over.
     void leave();
     /// Whether it is over, whatever it came to.
     bool over() { return poll(0); }
@@ -66,7 +66,7 @@ private:
     std::optional<Output> out_;
     const std::shared_ptr<const void> plan_;
     const std::weak_ptr<Joined> joined_;  // which waiting for it is being inside
-    // Where it is does not change with the object's.
+    // On the heap: the library writes to this address, which must not depend on the object's.
     std::unique_ptr<tutti_recv_status> received_ = std::make_unique<tutti_recv_status>();
     tutti_request* request_ = nullptr;
     std::optional<Failure> failure_;

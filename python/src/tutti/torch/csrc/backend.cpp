@@ -1,4 +1,4 @@
-// What all calls have in common, and the life of the group.
+// The steps that all calls share, and the life of the group.
 #include "backend.h"
 
 #include <unistd.h>
@@ -14,10 +14,10 @@
 namespace tutti_torch {
 namespace {
 
-// How long leaving waits for what was begun and not waited for.
+// leave() waits this long for operations that the program has begun and not waited for.
 constexpr std::chrono::milliseconds leave_grace{5000};
-// How long waiting for operations waits for their completion hooks, which may never get the
-// interpreter's lock.
+// waitForPendingWorks() waits this long for completion hooks, which may never get the interpreter's
+// lock.
 constexpr std::chrono::seconds hook_grace{60};
 
 bool is_message(c10d::OpType type) {
@@ -95,7 +95,7 @@ Backend::WorkPtr Backend::started(Call& call) {
     if (hasHooks()) report_to_hook(call);
     if (Batch* open = batch()) open->works.push_back(call.work);
     remember(call.operation);
-    // Who waits does not keep the group: another thread may close it, which ends this.
+    // Release the group before waiting: another thread may then close it, which ends the wait.
     call.group.reset();
     if (!call.async) call.work->wait(kNoTimeout);
     return call.work;
@@ -156,7 +156,7 @@ std::vector<std::shared_ptr<Operation>> Backend::pending() {
     return found;
 }
 
-// Those of devices, which the host has not waited for.
+// Pending operations on device streams, which the host has not waited for.
 std::vector<std::shared_ptr<Operation>> Backend::ordered_operations() {
     auto found = pending();
     std::erase_if(found, [](const auto& operation) { return !operation->ordered(); });
@@ -305,7 +305,7 @@ void Backend::shutdown() {
     leave();
 }
 
-// What was begun gets a moment to end; what does not, ends with ABORTED. Never hangs.
+// Pending operations get leave_grace; the group ends the rest with ABORTED. Never hangs.
 void Backend::leave() {
     std::shared_ptr<Group> group;
     {

@@ -73,7 +73,7 @@ public:
 #if TUTTI_TORCH_AT_LEAST(2, 6)
     c10d::ErrorType getError();
 #endif
-    /// What the latest call that failed threw, or the one with which the group ended; NULL if none.
+    /// The exception of the latest failed call, or the one that ended the group; NULL if none.
     std::exception_ptr last_failure() const {
         return reaper_->last_failure();
     }
@@ -181,7 +181,7 @@ private:
         Call call;
         std::function<tutti_status(tutti_comm*, const tutti_call_opts*, tutti_request**)> starting;
     };
-    /// What one thread calls between startCoalescing and endCoalescing.
+    /// The calls of one thread between startCoalescing and endCoalescing.
     struct Batch {
         std::vector<WorkPtr> works;
         std::vector<Gathered> gathered;
@@ -231,8 +231,8 @@ private:
 
     Call begin(const Kind& kind, Milliseconds timeout, bool async, const Tensors& inputs,
                Tensors results);
-    /// What all ranks know of the size of a call chooses its stream: large ones do not hold up
-    /// small ones. bytes is the same on all ranks; unknown_bytes where they do not know.
+    /// Chooses the stream by size, so that large calls do not hold up small ones. bytes is the same
+    /// on all ranks; unknown_bytes if a rank cannot know the others' sizes.
     template <typename Starting>
     void start(const Call& call, std::size_t bytes, Starting starting);
     template <typename Starting>
@@ -241,7 +241,7 @@ private:
     void give_name(Call& call, const ListName* name, std::size_t tensors) const;
     WorkPtr started(Call& call);
     void place(Call& call, c10::Device device);
-    /// What the function returns. What it throws is kept for last_failure() and getError().
+    /// Runs the function. A CallError that it throws is kept for last_failure() and getError().
     template <typename Function>
     auto noting(Function function) -> decltype(function());
     OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,
@@ -339,7 +339,7 @@ void Backend::start_locked(const Call& call, std::size_t bytes, Starting startin
     call.operation->add(request);
 }
 
-/// What torch's options say where they say it: older versions have no asyncOp.
+/// torch's asyncOp option; true for older versions, which do not have it.
 template <typename Opts>
 bool is_async(const Opts& opts) {
     if constexpr (requires { opts.asyncOp; })

@@ -10,7 +10,7 @@
 namespace tutti_torch {
 namespace {
 
-// One that waits for another callback's result ends no more.
+// A callback that waits for another callback's result never returns: stop waiting for it.
 constexpr std::chrono::seconds under_way_grace{5};
 
 struct Gate {

@@ -76,7 +76,7 @@ const DeviceStreams::Pair& DeviceStreams::of(c10::Device device) {
     const std::lock_guard lock(mutex_);
     const auto found = made_.find(device.index());
     if (found != made_.end()) return found->second;
-    // What others wait for should not wait for kernels that compute.
+    // Other ranks wait for collectives: they should run before kernels that compute.
     constexpr bool high_priority = true;
     const c10::Stream stream = guard_of(device).getStreamFromGlobalPool(device, high_priority);
     return made_.emplace(device.index(), Pair{{stream, handle_of(stream)}, pool_stream(device)})

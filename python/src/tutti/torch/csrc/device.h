@@ -16,13 +16,13 @@ namespace tutti_torch {
 c10::Device device_of(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& results,
                       const char* operation);
 
-/// Where the calling thread computes on that device.
+/// The stream on which the calling thread computes on that device.
 c10::Stream current_stream(c10::Device device);
 /// ValueError while that stream is captured into a graph: what the host has to do would not be.
 void check_not_captured(const c10::Stream& stream, const char* operation);
 /// One of torch's own, which others may get too.
 c10::Stream pool_stream(c10::Device device);
-/// What comes on `later` from now on waits for what is on `earlier` by now. Never blocks the host.
+/// Later work on `later` waits for the work that `earlier` has by now. Never blocks the host.
 void put_after(const c10::Stream& later, const c10::Stream& earlier);
 
 /// The streams of a group: beside those that compute, so that both go on at the same time. Made

@@ -1,4 +1,4 @@
-// What a failed call of tutti becomes in torch.
+// Turns a failed call of tutti into torch's exception.
 #pragma once
 
 #include <tutti/tutti.h>

@@ -31,7 +31,7 @@ public:
     Group(const Group&) = delete;
 
     tutti_comm* comm() const { return comm_; }
-    /// How many operations may run at the same time; the same on all ranks.
+    /// The number of operations that may run at the same time; the same on all ranks.
     int streams() const { return streams_; }
     /// Whether all ranks have this version of the layer or a later one, in which the calls of a
     /// list of tensors have its name; the same on all ranks.

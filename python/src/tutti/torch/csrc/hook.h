@@ -29,7 +29,7 @@ public:
         const std::lock_guard lock(mutex_);
         ++expected_;
     }
-    /// What it throws ends here: the operation is over, and its thread has others to end.
+    /// Catches the function's exceptions: the operation is over, and its thread has others to end.
     void call(std::shared_ptr<c10d::WorkInfo> info) {
         running_here.push_back(this);
         try {

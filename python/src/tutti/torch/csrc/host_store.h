@@ -16,8 +16,8 @@ class HostStore {
 public:
     explicit HostStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
-    /// How often this rank has met others through this store; part of every key, so that what an
-    /// earlier group left there is not taken for news.
+    /// A key prefix with the number of times this rank has joined through this store, so that this
+    /// group ignores keys that an earlier group left.
     std::string next_generation(int rank);
     /// A random secret that rank 0 publishes, waited for that long. No safer than the store. Throws
     /// CallError: rank 0 did not come.
@@ -32,7 +32,7 @@ public:
     /// store, whose host may have left already. Its client would write a stack trace about that;
     /// and no group takes the keys of this one for its own, whoever removes them.
     void close() { closed_ = true; }
-    /// What the store said when it failed last, "" if it did not.
+    /// The text of the store's latest failure, "" if there was none.
     const std::string& failure() const { return failure_; }
 
 private:

@@ -1,4 +1,4 @@
-// What python sees of the backend.
+// The backend as a python module.
 #include <torch/csrc/utils/pybind.h>
 
 #include "backend.h"
@@ -8,8 +8,8 @@ namespace py = pybind11;
 
 namespace tutti_torch {
 
-/// What python holds of a backend. Leaving a group may wait for what needs the interpreter, so it
-/// is let go while that is free. Lies in memory as an intrusive_ptr, for which torch's own take it.
+/// Python's holder of a backend. It drops the backend without the GIL, because leaving a group
+/// may wait for code that needs the GIL. torch's own bindings read it as an intrusive_ptr.
 template <typename T>
 class Held {
 public:

@@ -85,7 +85,7 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
         const tutti_status status = tutti_wait(&request, left_ms);
         if (request) return false;
         if (status == TUTTI_OK) continue;
-        // What was begun was valid here: the ranks differ.
+        // tutti accepted this rank's arguments when the call began: the ranks differ.
         const tutti_status told = status == TUTTI_ERR_INVALID ? TUTTI_ERR_MISMATCH : status;
         const auto failure = last_failure(told, name_, words_about_list(told));
         reaper_->note(failure);
@@ -168,8 +168,8 @@ void Operation::end() {
     requests_.clear();
 }
 
-// What only python holds then takes its lock, which a thread of ours may not ask for while the
-// interpreter ends: as callbacks, tensors are left alone from then on.
+// Our threads free tensors in a callback: that may take python's lock, which they must not ask for
+// while the interpreter ends. From then on call_back() leaks the tensors.
 void Operation::let_go() {
     if (Reaper::runs_here()) {
         std::vector<Callback> dropped;

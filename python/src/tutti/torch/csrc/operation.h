@@ -1,4 +1,4 @@
-// What one c10d call has under way.
+// One c10d call under way: its requests, its tensors and its outcome.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -52,7 +52,7 @@ public:
     void add(tutti_request* request) {
         if (request) requests_.push_back(request);
     }
-    /// Where a receive writes who it came from.
+    /// The status into which a receive writes its sender.
     tutti_recv_status* received() { return &received_; }
     /// A message of another length than that is an error.
     void expect(std::size_t count) { expected_ = count; }
@@ -67,7 +67,7 @@ public:
         stream_ = stream;
         ordered_ = true;
     }
-    /// Of a batch that is not launched yet: until enqueued(), waiting is refused.
+    /// Its batch is not launched yet: until enqueued(), waiting is refused.
     void gather() { gathered_ = true; }
     /// All of it is on its stream: the copies follow, and from now on it ends by itself.
     void enqueued();
@@ -87,11 +87,11 @@ public:
     /// Whether a stream orders it: then waiting is for the device, and the host need not.
     bool ordered() const { return ordered_; }
     const std::optional<c10::Stream>& stream() const { return stream_; }
-    /// What comes on that stream of the same device from now on waits for it.
+    /// Later work on that stream of the same device waits for this operation.
     void put_before(const c10::Stream& later) const;
     /// Once done(): its failure is known to somebody.
     void heard() const;
-    /// Nobody will wait for it any more.
+    /// No caller will wait for it any more: it ends by itself.
     void leave_alone() { when_done(nullptr); }
 
 private:

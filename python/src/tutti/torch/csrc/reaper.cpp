@@ -29,7 +29,7 @@ void Reaper::finish(std::shared_ptr<Operation> operation) {
     changed_.notify_all();
 }
 
-// Where the system has no more threads, those that are there do what is in the queue.
+// If the system has no more threads, the existing ones serve the queue.
 void Reaper::start_thread() {
     ++threads_;
     try {
@@ -52,7 +52,7 @@ void Reaper::stop() {
     changed_.wait(lock, [this] { return threads_ == 0; });
 }
 
-// What comes after the end of the group only says so again.
+// Keeps the failure that ended the group: later ones only repeat it.
 void Reaper::note(const std::exception_ptr& error) {
     try {
         std::rethrow_exception(error);
@@ -93,7 +93,7 @@ std::exception_ptr Reaper::take_deferred_error() {
 void Reaper::run() {
     employer = this;
     std::unique_lock lock(mutex_);
-    // One that idles is enough for the next operation.
+    // One idle thread is enough for the next operation; the others end.
     while (!queue_.empty() || (!stopping_ && idle_ == 0)) {
         if (queue_.empty()) {
             ++idle_;

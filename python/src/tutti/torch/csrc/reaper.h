@@ -30,15 +30,15 @@ public:
 
     /// A call failed, when it was issued or later. Here, as all operations have it at hand.
     void note(const std::exception_ptr& error);
-    /// What ended the group, TUTTI_OK while it works.
+    /// The status that ended the group, TUTTI_OK while it works.
     tutti_status ended_by() const;
     /// The latest failure, or what ended the group; NULL if nothing failed.
     std::exception_ptr last_failure() const;
-    /// A failure that nobody may hear of, as waiting for a device's operation does not wait for it.
+    /// Keeps a device operation's failure, since its waiters do not wait for its end.
     void owe(std::exception_ptr error);
-    /// Somebody has heard of it.
+    /// A caller has seen this failure: forget it.
     void settle(const std::exception_ptr& error);
-    /// The first one that nobody has heard of; NULL if there is none.
+    /// The first failure that no caller has seen; NULL if there is none.
     std::exception_ptr take_deferred_error();
 
 private:

@@ -34,7 +34,7 @@ at::Tensor merged(const std::vector<at::Tensor>& indices, const std::vector<at::
 
 }  // namespace
 
-// What every rank's tensor looks like: [sparse dimensions, dimensions, entries, sizes …].
+// Gathers every rank's shape: [sparse dimensions, dimensions, entries, sizes …].
 at::Tensor Backend::shapes_of_all(const at::Tensor& tensor, const c10d::AllgatherOptions& opts) {
     at::Tensor own = at::zeros({most_dimensions + 3}, at::kLong);
     int64_t* words = own.data_ptr<int64_t>();

@@ -7,7 +7,7 @@
 
 namespace tutti_torch {
 
-/// What was issued between startCoalescing and endCoalescing.
+/// All works that one thread issued between startCoalescing and endCoalescing.
 class Together final : public c10d::Work {
 public:
     Together(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)

@@ -8,7 +8,7 @@
 namespace tutti_torch {
 namespace {
 
-// What it throws is the future's: the thread has other operations to end.
+// The future gets an exception of its callbacks: the thread has other operations to end.
 void complete(c10::ivalue::Future& future, const std::vector<at::Tensor>& results) {
     try {
         future.markCompleted(c10::IValue(results));

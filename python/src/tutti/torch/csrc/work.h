@@ -1,4 +1,4 @@
-// What a caller holds of an operation.
+// The c10d::Work through which a caller waits for an operation.
 #pragma once
 
 #include <memory>
