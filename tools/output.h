@@ -1,4 +1,4 @@
-// How tools print. Nothing of it throws, as fmt::print does where nothing can be written.
+// Prints a tool's text and keeps the first write error, which fmt::print would throw.
 #pragma once
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// What goes to standard output, or where that is taken to standard error.
+/// Standard output, or standard error where an option sends a file to standard output.
 class Output {
 public:
     explicit Output(std::FILE* file) : file_(file) {}

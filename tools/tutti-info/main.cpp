@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
         // Where it is told to log, UCX would do that in the middle of the report.
         ::setenv("UCX_LOG_FILE", "stderr", 0);
         const auto report = look(parsed.options);
-        // What the system says may be in any encoding: it is replaced, not refused.
+        // The system's strings may have any encoding: replace invalid bytes instead of throwing.
         constexpr auto replace = Json::error_handler_t::replace;
         tutti::Output out(stdout);
         out.print(parsed.options.json ? as_json(report).dump(2, ' ', false, replace) + "\n"

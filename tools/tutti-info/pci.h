@@ -1,4 +1,4 @@
-// What is plugged in, whether or not a driver cares for it.
+// Lists the machine's PCI devices, with and without a driver.
 #pragma once
 
 #include <string>

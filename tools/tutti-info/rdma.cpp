@@ -84,7 +84,7 @@ Item look_at_device(const Tree& tree, const std::string& name) {
     return out;
 }
 
-// Those on the bus of which the kernel has made nothing.
+// Adapters on the PCI bus for which the kernel shows no RDMA device.
 void add_idle_adapters(Section& out, const Tree& tree) {
     for (const PciDevice& device : pci_devices(tree)) {
         std::string_view driver;

@@ -1,4 +1,4 @@
-// What tutti-info found: sections of facts and things, as text and as JSON.
+// The report of tutti-info: sections of facts and things, as text and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

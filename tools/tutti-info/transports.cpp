@@ -9,7 +9,7 @@
 namespace tutti::info {
 namespace {
 
-/// What a build may lack. The features are those of meson_options.txt, as they were set.
+/// A transport that a build may lack. switched_off: its option of meson_options.txt was disabled.
 struct Optional {
     std::string_view name;
     std::string_view summary;

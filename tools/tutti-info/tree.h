@@ -17,10 +17,10 @@ public:
     std::string line(const std::string& path) const;
     std::vector<std::string> lines(const std::string& path) const;
     std::optional<uint64_t> number(const std::string& path) const;
-    /// What comes after "key:" in a file of such lines, without blanks around it.
+    /// The value of a file's line "key: value", without blanks around it.
     std::string value(const std::string& path, const std::string& key) const;
 
-    /// What a folder holds, node2 before node10.
+    /// The names in a folder, node2 before node10.
     std::vector<std::string> names(const std::string& folder) const;
     bool exists(const std::string& path) const;
     /// The last part of where a link leads: a device's driver.

@@ -1,5 +1,5 @@
-// What the ranks started and what left their process groups: once its parent has ended, it is a
-// child of tutti-run's, so that nothing of it stays behind.
+// Orphaned processes of the ranks, in any process group, become children of tutti-run, which ends
+// them: no process of a job stays behind.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// What the ranks find in their environment.
+// The environment variables of the ranks.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace tutti::run {
 
-/// What all ranks of a job share. Every job has a name and, unless the user gave one, a secret of
-/// its own, so that two jobs on one machine never meet.
+/// The settings that all ranks of a job share. Each job has its own name and, unless the user gave
+/// one, its own secret, so that two jobs on one machine never meet.
 struct Job {
     std::string name;
     std::string secret;

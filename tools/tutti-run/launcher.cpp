@@ -17,7 +17,7 @@
 namespace tutti::run {
 namespace {
 
-// How long output is still read when all ranks are gone but something else holds their pipes.
+// Once all ranks are gone, output is read this long: another process may still hold their pipes.
 constexpr int drain_ms = 1'000;
 constexpr int longest_poll_ms = 60'000;
 
@@ -186,7 +186,7 @@ void Launcher::report_start_failure(const Error& error) {
 
 bool Launcher::anything_left() const {
     if (running_ > 0) return true;
-    // Who reads nothing for a while does not hold up what was told to end.
+    // A reader that takes no output must not delay the end of a job that was told to end.
     const bool given_up = give_up_output_ || (told_to_end() && drain_deadline_.passed());
     if (console_.writing() && !given_up) return true;
     const bool reading = std::any_of(processes_.begin(), processes_.end(), [](const auto& p) {

@@ -9,8 +9,8 @@
 
 namespace {
 
-// Who started this may have closed some of the three standard streams: what is opened next would
-// get their numbers, and the ranks' output would be written to it.
+// The parent process may have closed standard streams: the next files that open would get their
+// numbers, and the ranks' output would be written to them.
 void fill_standard_streams() {
     int fd = -1;
     do {

@@ -136,7 +136,7 @@ void RankStream::emit(std::string_view text) {
     if (log_ != nullptr) log_->write(text, number_);
     to_.add(prefix_, number_);
     to_.add(text, number_);
-    // What comes next has a prefix again, and that is at the start of a line.
+    // The next text begins with a prefix, which belongs at the start of a line.
     if (!prefix_.empty() && text.back() != '\n') to_.add("\n", number_);
 }
 

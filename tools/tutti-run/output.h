@@ -13,8 +13,8 @@
 
 namespace tutti::run {
 
-/// Where several write into one place. Writers have numbers; 0: tutti-run itself, which writes
-/// whole lines.
+/// Tracks unfinished lines where several writers share an output. Writer 0 is tutti-run itself,
+/// which writes whole lines.
 class Seam {
 public:
     /// Whether a line that another left unfinished has to be ended before this text, not empty.
@@ -60,7 +60,7 @@ class Console {
 public:
     Console();
     Sink& out() { return out_; }
-    /// Where both go to one file, that of the output: one queue keeps lines whole and in order.
+    /// If both streams are one file, the output's: one queue keeps lines whole and in order.
     Sink& error() { return one_ ? out_ : err_; }
     std::array<Sink*, 2> sinks() { return {&out_, &err_}; }
     /// A line of tutti-run's own.
@@ -84,7 +84,7 @@ public:
     /// After an error nothing more.
     void write(std::string_view text, int writer);
     void flush();
-    /// What went wrong, once.
+    /// The file's first error; a second call returns none.
     std::optional<Error> take_error();
 
 private:

@@ -34,7 +34,7 @@ std::string find_program(const std::string& program, const std::vector<std::stri
     return {};
 }
 
-// What a script names in its first line; empty if the file is no script.
+// The interpreter that a script's first line names; empty if the file is no script.
 std::string interpreter_of(const std::string& path) {
     constexpr std::size_t longest_line_bytes = 256;  // that the kernel reads
     std::string line(longest_line_bytes, '\0');

@@ -10,8 +10,8 @@
 namespace tutti::run {
 namespace {
 
-// Of all addresses, as torch listens on them all. Bound, but not listening: with SO_REUSEADDR,
-// which torch's sockets have, another socket may then listen there, but no port is chosen twice.
+// Binds to all addresses, as torch does, but does not listen: torch's sockets have SO_REUSEADDR and
+// can still listen there, and no port is chosen twice.
 Result<UniqueFd> bind_any(const sockaddr* any, socklen_t bytes) {
     UniqueFd fd(::socket(any->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;

@@ -26,8 +26,8 @@ struct Experiment {
 /// Which ranks share a host.
 Hosts hosts_of(const Experiment& experiment);
 
-/// What the library would choose where all its transports may be used. No intrinsic: they are no
-/// schedules.
+/// The library's choice if all its transports may be used. Never an intrinsic, which has no
+/// schedule.
 Result<Choice> choose(const Experiment& experiment);
 
 struct Outcome {

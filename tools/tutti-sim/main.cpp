@@ -117,7 +117,7 @@ Result<> plot(const Options& o, const std::vector<Table>& tables) {
 
 Result<> simulate_all(const Options& o) {
     for (const std::string& name : {o.json, o.draw, o.plot}) TUTTI_TRY(check_writable(name));
-    // What goes to standard output must be nothing else.
+    // A file that goes to standard output must be alone there: the tables go to standard error.
     Output out(o.json == "-" || o.draw == "-" || o.plot == "-" ? stderr : stdout);
     out.print(heading(o));
     std::vector<Table> tables;

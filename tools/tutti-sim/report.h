@@ -1,4 +1,4 @@
-// What was simulated, for people and for programs.
+// Formats the results of a simulation as tables and as JSON.
 #pragma once
 
 #include <string>

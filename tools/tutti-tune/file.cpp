@@ -37,7 +37,7 @@ bool has_words(const std::string& line) {
     return static_cast<bool>(words_of(line) >> word);
 }
 
-// Of "machine NAME"; "" of any other line.
+// The name in a line "machine NAME"; "" for any other line.
 std::string machine_of(const std::string& line) {
     std::istringstream in = words_of(line);
     std::string word, name;
@@ -61,7 +61,7 @@ bool replaced(const std::string& line, const Found& found) {
     });
 }
 
-// What stays of an old file, in the order in which it is written again.
+// The parts of an old file that stay, in the order in which they are written again.
 struct Kept {
     std::string top;    // comments
     std::string title;  // of our machine's section

@@ -98,7 +98,7 @@ Result<> run(const Options& options) {
     if (config.size < 2)
         return fail(Code::invalid, "one rank has nothing to measure: tutti-run -n N tutti-tune …");
     if (!options.transport.empty()) TUTTI_TRY(set_config(config, "transport", options.transport));
-    // What cannot be written is said before anything is measured.
+    // Refuse files that cannot be written before measuring, not after.
     if (config.rank == 0 && !options.output.empty()) TUTTI_TRY(check_tuning(options.output));
     if (config.rank == 0 && !options.rows.empty()) TUTTI_TRY(append_rows(options.rows, {}, {}));
     TUTTI_ASSIGN(const auto comm, Communicator::create(config, nullptr));

@@ -12,12 +12,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int fewest_rounds = 7, most_rounds = 21;
-// What a median needs. Between these and the planned rounds, time that is up ends it.
+// A median needs these rounds. From then on, measuring ends when its time is up.
 constexpr int rounds_in_any_case = 3;
 constexpr int first_blocks = 4;
 constexpr double first_block_us = 1000;
 constexpr int64_t most_iterations = 20'000;
-// Nobody would choose what takes this many times the best: not measured again.
+// An algorithm that takes this many times the best is not measured again: no user would choose it.
 constexpr double hopeless = 4;
 
 double us_since(Clock::time_point start) {
@@ -131,7 +131,7 @@ Result<double> Bench::first_us(Runner& runner, const Call& call) {
     return best;
 }
 
-// How often each may run in a round, and how many rounds fit: the same on all ranks.
+// Sets each algorithm's iterations per round and returns the rounds; the same on all ranks.
 Result<int> Bench::agree_on_rounds(std::vector<Runner>& runners, const Call& call, double seconds) {
     std::vector<double> once_us;
     for (Runner& runner : runners) {
@@ -191,7 +191,7 @@ Result<Cell> Bench::measure(const Call& call, double seconds) {
             if (elapsed_us[0] > seconds * 1e6) break;
         }
         for (std::size_t i = 0; i < runners.size(); ++i) {
-            // Who goes first changes from round to round.
+            // Each round starts with another algorithm, so that none is always first.
             Runner& runner = runners[(i + static_cast<std::size_t>(round)) % runners.size()];
             if (runner.iterations == 0) continue;
             TUTTI_ASSIGN(const double us, block_us(runner, call));
