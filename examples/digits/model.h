@@ -13,7 +13,7 @@ namespace digits {
 
 inline constexpr int64_t hidden = 32;
 
-/// What each device reads in the next step.
+/// The images that each device reads in the next step.
 using Shares = std::vector<std::span<const Image* const>>;
 
 /// Reads at most capacity images from this device's share, which outlives the model.

@@ -8,7 +8,7 @@
 namespace imagenet_like {
 namespace {
 
-/// What libpng keeps between its calls.
+/// libpng's state between its calls.
 struct Work {
     png_image image{};
     Work() { image.version = PNG_IMAGE_VERSION; }

@@ -40,7 +40,7 @@ void each_patch(const Values& x, const Values& y, int64_t stride, int64_t images
                     }
 }
 
-/// How an operation's rows by width matrix, and its weights, are multiplied.
+/// A product y = x w', with w' the transposed weights.
 struct Product {
     tutti_buffer x, w, y;
     int64_t rows, inputs, outputs;  // rows of each image
@@ -157,7 +157,7 @@ double softmax(const float* in, int64_t width, int64_t label, double* p) {
     return -std::log(std::max(p[label], 1e-300));
 }
 
-/// How many classes come before the label; all, where nothing can be compared any more.
+/// The number of classes ranked before the label; all others if a NaN makes them incomparable.
 int64_t place_of(const double* p, int64_t width, int64_t label) {
     return std::count_if(p, p + width, [&](const double& other) {
         return &other != p + label && !(p[label] > other);

@@ -76,7 +76,7 @@ struct Sets {
     imagenet_like::RecordSet training, test;
 };
 
-/// What is said, and by rank 0 only.
+/// Prints messages and progress, on rank 0 only.
 class Report {
 public:
     Report(const Options& o, const tutti::Communicator& comm)
@@ -122,7 +122,7 @@ private:
     Progress progress_;
 };
 
-// What rank 0 manages with its share of the batch while nobody else computes.
+// Rank 0's images a second with its share of the batch, while the other ranks wait.
 double measure_alone(const Options& o, const Sets& sets, tutti::Communicator& comm) {
     double images_per_s = 0;
     if (comm.rank() == 0) {
@@ -143,7 +143,7 @@ int restore(Training& training, tutti::EpochCheckpoints& folder, Report& report)
     return done;
 }
 
-// What follows from several options together.
+// Sets the options that follow from several others.
 void settle(Options& o, int ranks) {
     imagenet_like::TrainingOptions& t = o.training;
     if (o.batch_per_device > 0)

@@ -1,4 +1,4 @@
-// Who reads which images when, and a thread that has them decoded before they are wanted.
+// Divides the images of an epoch among replicas and steps; a thread decodes them in advance.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ std::vector<uint32_t> epoch_order(std::size_t entries, uint64_t seed, uint64_t e
 std::span<const uint32_t> share_of(std::span<const uint32_t> list, std::size_t part,
                                    std::size_t parts);
 
-/// What one device reads in one step.
+/// The images that one device reads in one step.
 struct Batch {
     std::vector<float> pixels;  // images × side × side, about 0
     std::vector<int64_t> labels;

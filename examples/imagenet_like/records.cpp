@@ -57,7 +57,7 @@ void write_at(int fd, const std::string& path, const void* data, std::size_t byt
     }
 }
 
-// How many bytes there were, up to those asked for.
+// Returns the bytes read, fewer than asked for only at the end of the file.
 std::size_t read_at(int fd, const std::string& path, void* data, std::size_t bytes, uint64_t at) {
     auto* to = static_cast<uint8_t*>(data);
     std::size_t done = 0;

@@ -26,7 +26,7 @@ private:
     int fd_;
 };
 
-/// Where an image lies in its file, as the index on disk has it.
+/// The place of an image in its file, as the index on disk stores it.
 struct Entry {
     uint64_t offset;
     uint32_t bytes;

@@ -197,7 +197,7 @@ bool Training::in_step() {
     return smallest == largest;
 }
 
-// What the steps of an epoch depend on.
+// The settings that decide an epoch's steps: a run with others must not go on from a checkpoint.
 std::string Training::identity() const {
     return fmt::format("batch {}, seed {}, {} images", options_.batch, options_.seed,
                        training_.size());

@@ -42,7 +42,7 @@ public:
 
     Training(const Training&) = delete;  // the trainers' builders point here
 
-    /// How far an epoch is: steps done and in all, images a second.
+    /// Receives an epoch's progress: steps done and in all, images a second.
     using Watch = std::function<void(std::size_t, std::size_t, double)>;
     /// Epochs count from 0 and follow one another. Throws std::runtime_error if the ranks did not
     /// read every image exactly once.
