@@ -15,7 +15,7 @@ class Checker {
 public:
     explicit Checker(int ranks) : ranks_(ranks) {}
 
-    /// Of the call's type and operator.
+    /// Fills memory with patterns of the call's type and operator.
     void fill(std::byte* memory, const Contents& contents, const Call& call);
     uint64_t count_wrong(const std::byte* memory, const Contents& contents, const Call& call);
 

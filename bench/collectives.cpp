@@ -6,7 +6,7 @@
 namespace bench {
 namespace {
 
-// What follows the buffers in the arguments of a call.
+// The arguments of a call that follow its buffers.
 constexpr auto moving = [](const Call& c) { return std::tuple(c.count, c.dtype); };
 constexpr auto reducing = [](const Call& c) { return std::tuple(c.count, c.dtype, c.op); };
 constexpr auto rooted = [](const Call& c) { return std::tuple(c.count, c.dtype, c.root); };

@@ -42,7 +42,7 @@ struct Side {
     bool row = false;
 };
 
-/// Whose inputs an output combines.
+/// The ranks whose inputs an output combines.
 enum class Combines { nothing, all, up_to_own, before_own };
 
 struct Functions {
@@ -79,7 +79,7 @@ const Collective* find_collective(std::string_view name);
 
 bool has(Side side, const Call& call, Seat seat);
 std::size_t elements_of(Side side, const Call& call, int ranks);
-/// What the size column says: the larger side's.
+/// The bytes in the size column: those of the larger side.
 std::size_t bytes_of(const Call& call, int ranks);
 
 }  // namespace bench

@@ -1,5 +1,5 @@
-// What the programs' command lines share: CLI11 with a usage line of the program's own, and how
-// wrong usage ends. Header only: tutti-bench and the programs of tools/ have it.
+// Shared command-line handling: CLI11 with the program's own usage line and an exit code for wrong
+// usage. Header only, because both tutti-bench and the programs of tools/ use it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -39,8 +39,8 @@ inline bool is_number(const std::string& text) {
     return !text.empty() && *end == '\0' && std::isfinite(value);
 }
 
-/// What is wrong with a number that must be above 0, or at least 0; nothing if it is: checks of
-/// options. CLI11's own would print the largest number there is, in all its 309 digits.
+/// Checks of options: an error text unless the number is above 0, or at least 0. CLI11's own checks
+/// would print the largest double in all its 309 digits.
 inline std::string positive(const std::string& text) {
     return is_number(text) && std::strtod(text.c_str(), nullptr) > 0
                ? ""

@@ -1,4 +1,4 @@
-// What a rank's memory holds before a call and must hold after it, in place or not.
+// The contents of a rank's memory before a call and after it, in place or not.
 #pragma once
 
 #include <cstddef>

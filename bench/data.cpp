@@ -29,7 +29,7 @@ uint64_t mix(uint64_t index, int rank) {  // splitmix64
     return z ^ (z >> 31);
 }
 
-// How many different values a sum may draw from without leaving the type's exact integers soon.
+// The number of values that a sum draws from: few in small types, so that sums stay exact.
 int value_range(tutti_dtype dtype) {
     switch (dtype) {
         case TUTTI_FLOAT8_E4M3:

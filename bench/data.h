@@ -1,5 +1,5 @@
-// What goes in and what must come out: small integers, exact in every element type, so that every
-// element of a result can be checked to the bit.
+// Inputs and expected results: small integers, exact in every element type, so that every element
+// of a result can be checked to the bit.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +25,16 @@ struct Pattern {
 /// integers, and an average needs a divisor that is the same on every rank, which prefixes lack.
 bool op_fits(const Collective& collective, tutti_op op, tutti_dtype dtype);
 
-/// What a rank contributes.
+/// A rank's input.
 Pattern input_pattern(tutti_dtype dtype, tutti_op op, int rank, int ranks);
-/// What all ranks' contributions come to; without averages, also those of the first ranks.
+/// The combined inputs of all ranks; except for averages, also those of the first ranks.
 Pattern expected_pattern(tutti_dtype dtype, tutti_op op, int ranks);
-/// What no rank contributes.
+/// A pattern that no rank contributes.
 Pattern poison_pattern(tutti_dtype dtype);
 
 /// The pattern from its first-th element on, over and over.
 void fill(std::span<std::byte> buffer, const Pattern& pattern, std::size_t first = 0);
-/// How many elements differ from that.
+/// The number of elements that differ from the pattern.
 uint64_t count_wrong(std::span<const std::byte> buffer, const Pattern& pattern,
                      std::size_t first = 0);
 

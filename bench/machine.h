@@ -1,4 +1,4 @@
-// What a measurement was made on, without the machine's name.
+// Describes the machine of a measurement, without its name.
 #pragma once
 
 #include <nlohmann/json.hpp>

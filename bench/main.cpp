@@ -15,8 +15,8 @@
 namespace bench {
 namespace {
 
-// What all ranks know is said by rank 0, and by its exit code: a launcher ends the others once one
-// fails, so that who is to speak might never come to it.
+// Only rank 0 prints an error that all ranks know, and only it fails: a launcher ends all ranks
+// once one fails, perhaps before rank 0 has printed.
 int wrong_usage(int rank, const std::string& why) {
     if (rank != 0) return 0;
     command_line::complain("tutti-bench", why);

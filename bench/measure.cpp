@@ -20,7 +20,7 @@ constexpr std::size_t alignment = 4096;
 constexpr int min_auto_iterations = 5;
 constexpr int max_auto_iterations = 200'000;
 
-// Of a size whose iterations were chosen by time: the machine may have become busy since.
+// Bounds a size whose iterations were chosen by time: the machine may have become busy since.
 constexpr double most_times_planned = 5;
 
 double us_between(Clock::time_point a, Clock::time_point b) {

@@ -21,7 +21,7 @@ struct Row {
     std::optional<Outcome> in_place;
 };
 
-/// What one communicator and algorithm option were: one table.
+/// The communicator's and algorithm's options, which are the same in a whole table.
 struct Setting {
     int ranks = 0;
     int nrings = 0;         // 0: the library's default

@@ -12,11 +12,11 @@ struct Summary {
     double p99 = 0;
     double min = 0;
 };
-/// Of a non-empty list. p99 is the nearest rank: the smallest value that 99 % do not exceed.
+/// samples is not empty. p99 is the nearest rank: the smallest value that 99 % do not exceed.
 Summary summarize(std::vector<double> samples);
 
-/// How an operation's iterations are cut into samples: below 64 KiB a clock read would show in the
-/// time, so up to 100 iterations share one, as long as that leaves 20 samples.
+/// The iterations in each sample. Below 64 KiB a clock read would show in the time, so up to 100
+/// iterations share one, as long as that leaves 20 samples.
 struct Batches {
     int batch = 1;
     int samples = 1;

@@ -1,4 +1,4 @@
-// How fast the reduction kernels are on this machine, per instruction set, without any transport.
+// Measures the reduction kernels of each instruction set on this machine, without a transport.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -37,8 +37,8 @@ std::vector<T> all_named(int count, Name name, const std::vector<std::string>& w
     return list;
 }
 
-// What one reduction works on: two operands, a result. Numbers of ordinary size in every dtype,
-// so that nothing is subnormal or NaN, which some processors are slow at.
+// The two operands and the result of a reduction. They hold ordinary numbers in every dtype,
+// because some processors are slow at subnormal numbers and NaN.
 struct Arena {
     explicit Arena(std::size_t bytes) : a(bytes, ordinary), b(bytes, ordinary), dst(bytes, 0) {}
     static constexpr char ordinary = 0x3c;

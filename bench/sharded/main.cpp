@@ -28,7 +28,7 @@ struct Sizes {
     std::size_t steps = 5;
 };
 
-/// What the layer asks for and spends through its table.
+/// The bytes that the layer allocates and the time of its products, counted by its function table.
 struct Account {
     std::size_t bytes = 0;
     double product_s = 0;

@@ -1,4 +1,4 @@
-// What blocks of different lengths cost: each v form beside the even form of the same total, in
+// Measures blocks of different lengths: each v form beside the even form of the same total, in
 // turns. usage: tutti-run -n N tutti-uneven-bench [total MiB]
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int blocks = 20;     // measurements of each, in turns
 constexpr int iterations = 5;  // in one of them
 
-/// How a total is shared out among the ranks.
+/// A division of a total among the ranks.
 struct Shape {
     const char* name;
     std::function<Counts(std::size_t total, std::size_t ranks)> share;
@@ -89,7 +89,7 @@ std::size_t all_but_smallest(const Counts& c) {
     return sum(c) - *std::min_element(c.begin(), c.end());
 }
 
-/// What goes from each rank to each other: all send the same lengths.
+/// The lengths that a rank sends to each other rank: all send the same lengths.
 Counts pair(Counts counts) {
     for (std::size_t& n : counts) n /= counts.size();
     return counts;
