@@ -40,7 +40,7 @@ Schedule bruck_alltoall(const ScheduleRequest& request) {
         }
         for (uint32_t bit = 1; bit < count; bit *= 2) {
             const auto distance = static_cast<Rank>(bit);
-            // How many of 1 … n-1 have the bit.
+            // This round moves the blocks, of 1 … n-1, whose number has the bit.
             const uint32_t whole = count / (2 * bit) * bit, rest = count % (2 * bit);
             const uint32_t moving = whole + (rest > bit ? rest - bit : 0);
             const Region blocks = travelling(bit, any_chunk);

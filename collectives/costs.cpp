@@ -40,12 +40,12 @@ double hops_by_powers(Rank n) {
     }
     return static_cast<double>(ones) / count(n);
 }
-// What a circulant reduce-scatter sends first: half of the blocks.
+// A circulant reduce-scatter's first message has half of the blocks.
 double first_half(Rank n) {
     return std::floor(count(n) / 2.0) / count(n);
 }
 
-// Of rank 0's children in a k-nomial tree those without any: its nearest, and the last rank.
+// Counts rank 0's leaves in a k-nomial tree: its nearest children, and in some trees the last rank.
 double leaves_below_top(Rank n, Rank radix) {
     double leaves = std::min<double>(radix - 1, peers(n));
     for (Rank width = radix; width < n; width *= radix)
@@ -53,12 +53,12 @@ double leaves_below_top(Rank n, Rank radix) {
     return leaves;
 }
 
-// What a rank sends before the result, less the first of it, which travels as it was given.
+// A rank sends raw bytes as they were given, and then partial results.
 double partial(double bytes, double raw) {
     return std::max(0.0, bytes - raw);
 }
 
-// Sums move the other way round a broadcast's tree: whoever sent often now adds often.
+// A reduction reverses a broadcast's tree: a rank that sent often now adds often.
 Cost reversed(Cost cost, double raw) {
     cost.reduced = cost.busy;
     cost.partial = partial(cost.busy, raw);
@@ -245,7 +245,7 @@ Cost chain_scan(Rank n) {
     cost.reduced = std::min(2.0, peers(n));
     return cost;
 }
-// What it is sent is its result.
+// A rank's result arrives complete; it adds only to send on.
 Cost chain_exscan(Rank n) {
     Cost cost = chain_reduce(n);
     cost.reduced = n > 2 ? 1 : 0;
@@ -349,8 +349,8 @@ Cost recursive_doubling_scan(Rank n) {
             .share = rounds - idle};
 }
 
-// What a rank sends on includes its own contribution, its result does not: two sums, less the first
-// of the results, and what is left of the last rounds.
+// Two sums a round: with the rank's input to send on, without it for its result. Minus three: the
+// first result is a copy, and no rank sends and receives in the last round.
 Cost recursive_doubling_exscan(Rank n) {
     Cost cost = recursive_doubling_scan(n);
     cost.reduced = std::max(0.0, 2 * cost.reduced - 3);

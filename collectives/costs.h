@@ -1,4 +1,4 @@
-// What each algorithm of the catalog costs, in closed form; a test holds it against the verifier.
+// The cost of each algorithm of the catalog in closed form; a test compares it with the verifier's.
 #pragma once
 
 #include "base/types.h"
@@ -6,7 +6,7 @@
 
 namespace tutti::costs {
 
-// What the ranks of a host do among themselves, for algorithms of two levels.
+// Costs of the steps within a host, for two-level algorithms.
 Cost within_host_broadcast(Rank ranks);
 Cost within_host_reduce(Rank ranks);
 Cost within_host_one(Rank ranks);

@@ -5,14 +5,14 @@
 
 namespace tutti {
 
-/// What the ranks of a host do for each other before the outer schedule needs a chunk.
+/// The steps within a host that the outer schedule needs before it can use a chunk.
 enum class Before : uint8_t {
     nothing,    // a chunk's carrier is who has it
     reduce,     // all contribute to the carrier's partial result (a barrier: to its knowledge)
     from_root,  // on the root's host: the root hands it to the carrier
 };
 
-/// And once the outer schedule has finished a chunk.
+/// The steps within a host once the outer schedule has finished a chunk.
 enum class Afterwards : uint8_t {
     nothing,
     to_all,

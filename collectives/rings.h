@@ -10,9 +10,9 @@ class RingOrder {
 public:
     /// Rank after rank.
     RingOrder(Rank ranks, Rank rank) : ranks_(ranks), position_(rank) {}
-    /// Of one of several lanes: even ones go forward, odd ones backward, so that both directions of
-    /// a link are used. Where the hosts are known, host after host, and each pair of lanes enters
-    /// and leaves a host through other ranks of it.
+    /// The ring of one lane: even lanes go forward, odd ones backward, so that both directions of a
+    /// link are used. If the hosts are known, the ring visits one after the other, and each pair of
+    /// lanes enters and leaves a host through different ranks.
     RingOrder(const ScheduleRequest& request, uint32_t lane);
 
     Rank size() const { return ranks_; }
