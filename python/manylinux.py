@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 
-# What PEP 600 lets a wheel take for granted, as far as it concerns programs without a screen.
+# PEP 600 lets a wheel use these libraries of the system. It also allows those of graphics, which tutti does not need.
 EVERYWHERE = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libatomic.so.1", "libc.so.6", "libdl.so.2",
               "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libresolv.so.2", "librt.so.1", "libstdc++.so.6",
               "libutil.so.1", "libz.so.1"}
@@ -84,7 +84,7 @@ def glibc_of(wheel: zipfile.ZipFile) -> int:
             for foreign in sorted(libraries - EVERYWHERE - inside):
                 raise NotPortable(f"{name} needs {foreign}, which is neither in the wheel nor on every system")
             for version in sorted(versions):
-                # What a library in the wheel promises another one there is their own affair.
+                # The other versions are of symbols that one library of the wheel gives another one there.
                 if version.startswith(("GLIBC_", *(f"{library}_" for library in COMPANIONS))):
                     newest = max(newest, glibc_for(version))
     return newest

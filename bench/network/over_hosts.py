@@ -1,4 +1,4 @@
-"""Who is compared by bench/hosts: each runs one job over the hosts, a rank on each or several, and times a collective."""
+"""The contestants of bench/hosts: each runs one job, with one rank or more on every host, and times a collective."""
 import dataclasses
 import json
 import os
@@ -23,7 +23,7 @@ class Case:
 
 
 def spoken(hosts, processes):
-    """What rank 0 said, once all have ended well."""
+    """Waits for all processes and returns the output of rank 0; raises Failed if a rank fails or does not end."""
     try:
         said = hosts.ends(processes, PATIENCE_S)
     except subprocess.TimeoutExpired as error:

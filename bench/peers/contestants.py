@@ -1,4 +1,4 @@
-"""Who is compared: tutti, MPI libraries, and the ping-pong programs of UCX and libfabric.
+"""The contestants: tutti, MPI libraries, and the ping-pong programs of UCX and libfabric.
 
 A contestant has a name, says why it cannot do a case (refuses), and times one short block of it
 (median_us). All of them run as processes of this machine.
@@ -31,7 +31,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Wires:
-    """What UCX and libfabric go through, for everyone that uses them: like with like."""
+    """The transports and devices of UCX and libfabric: the same ones for every contestant that uses these libraries."""
     ucx_tls: str = "tcp,self"
     devices: str = "lo"
     fi_provider: str = "tcp;ofi_rxm"
@@ -44,7 +44,7 @@ class Wires:
         return {}
 
     def tuttis(self, transport):
-        """The same for tutti, which by itself takes what reaches other hosts."""
+        """Returns the same for tutti, which by itself chooses devices that reach other hosts."""
         if transport not in ("ucx", "ofi"):
             return {}
         is_interface = (pathlib.Path("/sys/class/net") / self.devices).exists()
@@ -123,7 +123,7 @@ class Mpi(Contestant):
              HERE / "mpi_collective.c"])
 
     def options(self, transport):
-        """What the launcher needs to hear, None where this library has no such transport."""
+        """Returns the launcher's options for a transport, None if this library has no such transport."""
         raise NotImplementedError
 
     def binding(self, ranks):
@@ -197,7 +197,7 @@ class Mpich(Mpi):
 
 
 class Exchange(Contestant):
-    """What the library carries both ways at once, through Open MPI: the limit of an allreduce of two."""
+    """Times one message each way at once through Open MPI: no allreduce of two ranks can be faster."""
 
     def __init__(self, openmpi):
         self.openmpi, self.name = openmpi, f"{openmpi.name}'s exchange"

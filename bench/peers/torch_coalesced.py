@@ -7,7 +7,7 @@ only. Tensors are float32, each in memory of its own.
 import statistics
 
 KI = 1 << 10
-# How many tensors, the bytes that each rank has of each, and the call.
+# A case is the number of tensors, the bytes that each rank has of each tensor, and the call.
 SUMS = ((100, 256), (100, KI), (256, 4 * KI), (64, 32 * KI))
 CASES = [(*case, way) for case in SUMS for way in ("list", "manager")] + [(100, KI, "gather"), (100, KI, "scatter")]
 NAMES = {"list": "all_reduce_coalesced", "manager": "all_reduce", "gather": "all_gather_into_tensor",

@@ -19,7 +19,7 @@ SANITIZED = bool(os.environ.get("TUTTI_SANITIZED"))
 HANG_GUARD_S = 240
 SCORE_EPOCHS = 8  # as README.md promises 95 %
 EPOCHS = 3 if SANITIZED else 5  # of a run that is interrupted
-# What a gang costs: 2 ranks as 2 hosts, of 2 devices each.
+# A gang has 2 ranks, which act as 2 hosts with 2 devices each.
 GANG = ("-n", "2", "--hosts-act", "2", "--no-prefix", "--timeout", "200")
 
 workplace = tempfile.TemporaryDirectory(prefix="imagenet-like-")

@@ -1,4 +1,4 @@
-"""What happens when things break: each test reads what every rank was told."""
+"""Tests of failures: ranks die, hang or make different calls, and each test reads the errors that every rank gets."""
 import json
 import os
 import re
@@ -26,7 +26,7 @@ def sanitizer_options(transport):
 
 
 def run(ranks, *arguments, transport="shm,tcp", env=None, options=(), program=WORKER):
-    """What each rank said: {rank: {what: (status, rank at fault, seconds, text)}}."""
+    """Runs the ranks; returns {rank: {what: (status, rank at fault, seconds, text)}} of their lines, and all output."""
     done = subprocess.run(
         [RUN, "-n", str(ranks), "--keep-going", "--transport", transport, *options, program, *arguments],
         env={**os.environ, "TUTTI_TIMEOUT_MS": "20000", **sanitizer_options(transport), **(env or {})},
@@ -123,7 +123,7 @@ class Faults(unittest.TestCase):
         return said
 
     def test_a_killed_rank_is_named_on_every_survivor_of_a_part_though_others_have_left(self):
-        # Of the part, job rank 1 is the root of the tree; a ring's ranks have two neighbours.
+        # Job rank 1 is the root of the part's control tree; a ring connects each rank to two neighbours only.
         for transport, victim, algorithm in (("shm", 1, "ring"), ("tcp", 1, "ring"), ("tcp", 3, "")):
             self.check_killed_in_part(transport, victim, {"TUTTI_ALGO": algorithm})
 
@@ -363,7 +363,7 @@ class Faults(unittest.TestCase):
 
 @unittest.skipUnless(FABRICS, "built without UCX and libfabric")
 class FabricFaults(unittest.TestCase):
-    """What Faults says of shm and tcp, over fabrics; and what only they can suffer."""
+    """Repeats tests of Faults over UCX and libfabric, and tests failures that only they can have."""
     @staticmethod
     def over_transports(ranks=(2, 3)):
         return [(n, fabric) for n in ranks if n <= 3 for fabric in FABRICS]

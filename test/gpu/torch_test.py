@@ -11,7 +11,7 @@ LIMIT_S = 400
 
 
 def probe():
-    """How many GPUs torch can use, or why none."""
+    """Returns how many GPUs torch can use, and the reason if it can use none."""
     if not PYTHON or not os.access(PYTHON, os.X_OK):
         return 0, "tools/setup-python has not made an environment for the tests"
     script = ("import torch\n"

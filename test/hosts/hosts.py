@@ -93,7 +93,7 @@ class Hosts:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
     def limit(self, rate, both_ways=False):
-        """Of what each host sends, and of what it is sent."""
+        """Limits the rate of the bytes that each host sends, and with both_ways of those that it receives."""
         links = [(name, "net0") for name in self.names]
         if both_ways:
             links += [(self.switch, "port%d" % i) for i in range(len(self.names))]

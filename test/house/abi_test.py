@@ -62,7 +62,7 @@ def dump(folder, name):
                       "".join("%s { __builtin_trap(); }\n" % each for each in found.values()), encoding="utf-8")
     must([*compiler(), "-std=c2x", "-g", "-shared", "-fPIC", "-w", "-I", INCLUDE, "-o", library, source])
     must(["abidw", "--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--out-file", out, library])
-    # Where this was compiled is not a part of it.
+    # The folder in which this was compiled is not part of the interface.
     text = re.sub(r" path='[^']*'", "", out.read_text(encoding="utf-8"))
     out.write_text(text, encoding="utf-8")
     return sorted(found), out

@@ -1,4 +1,4 @@
-"""How much a header costs whoever includes it: its lines after the preprocessor, under a limit."""
+"""Limits the cost of including a header: its lines after the preprocessor."""
 import json
 import os
 import pathlib
@@ -29,7 +29,7 @@ def outermost(paths):
 
 
 def flags():
-    """What the build's own compilations say about where headers are, and which features there are."""
+    """Returns the include paths and the feature macros of the build's own compilations."""
     found = {}
     for entry in json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8")):
         for word in shlex.split(entry["command"]):

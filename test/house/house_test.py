@@ -260,7 +260,7 @@ class Includes(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    # What is inline of two of them the linker takes for one.
+    # The linker keeps one of two inline functions with the same name, and both types would call it.
     def test_no_two_types_of_a_library_have_one_name(self):
         for library in ("lib", "transports", "collectives"), ("trainer",), ("python",):
             where = {}

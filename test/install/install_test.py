@@ -134,7 +134,7 @@ class Installed(unittest.TestCase):
         self.run_example(program)
 
     def test_a_c_program_links_with_the_static_library_and_runs(self):
-        # Where the linker finds no shared library of that name, -ltutti is the archive.
+        # The linker takes the archive for -ltutti only if the folder has no shared library of that name.
         alone = self.work / "static"
         alone.mkdir()
         shutil.copy(self.libraries / "libtutti.a", alone)

@@ -16,7 +16,7 @@ LIMIT_S = 100
 @unittest.skipUnless(shutil.which("spin"), "the model checker spin is missing (Debian: spin)")
 class Models(unittest.TestCase):
     def errors(self, model, *defines):
-        """How many wrong ends spin finds, of all orders in which the threads may run."""
+        """Returns how many errors spin finds in all interleavings of the threads."""
         with tempfile.TemporaryDirectory() as folder:
             def call(*command):
                 done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S,

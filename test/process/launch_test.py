@@ -20,7 +20,7 @@ LAUNCHERS = {
     "openmpi": ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n"),
     "mpich": ("mpiexec.mpich", "-n"),
 }
-# What makes one host look like as many as there are ranks.
+# These settings make each rank on this host look like a rank on a host of its own.
 APART = {
     "openmpi": "OMPI_COMM_WORLD_LOCAL_SIZE=1 TUTTI_HOST_ID=host$OMPI_COMM_WORLD_RANK",
     "mpich": "MPI_LOCALNRANKS=1 TUTTI_HOST_ID=host$PMI_RANK",

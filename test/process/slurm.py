@@ -140,7 +140,7 @@ class Slurm:
         self.wait_for("slurmctld", lambda: self.idle_nodes() == len(self.nodes))
 
     def tell(self, *command):
-        """What one of Slurm's own programs says."""
+        """Returns the output of one of Slurm's own programs."""
         return subprocess.run(self.on_node(0, *command), env=self.env, text=True, stdin=subprocess.DEVNULL,
                               capture_output=True, timeout=READY_S, check=False).stdout
 

@@ -8,7 +8,7 @@ from support import HERE, PYTHON, environment
 
 
 class Suite(unittest.TestCase):
-    """What stands for the suite where there is no torch to bring it."""
+    """The one test that is skipped, with the reason, if there is no torch to run the suite of."""
 
     def test_there_is_an_environment(self):
         support.setUpModule()

@@ -37,7 +37,7 @@ class Works(Cases):
         self.check_ranks(4, "works.py")
 
     def run_pair(self, script):
-        """What ranks 1 and 0 say; they end by themselves, and rank 0's input once rank 1 is gone."""
+        """Returns the output of ranks 1 and 0, which end by themselves; closes rank 0's input once rank 1 is gone."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
@@ -73,7 +73,7 @@ class Works(Cases):
 
 
 class Names(Cases):
-    """What torch is told of the backend."""
+    """The names and device types with which the backend registers itself with torch."""
 
     def answers(self, script, **env):
         done = run(PYTHON, "-c", "import torch, torch.distributed as dist\n" + script, **env)
@@ -158,7 +158,7 @@ class Devices(Cases):
 
 class Faults(unittest.TestCase):
     def survivors(self, way, code):
-        """What ranks 0 and 2 of three print, and when the process of rank 1 ended."""
+        """Returns the output of ranks 0 and 2 of three, and the time at which the process of rank 1 ended."""
         with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
@@ -310,7 +310,7 @@ class Building(unittest.TestCase):
             self.assertNotIn(" std::locale", symbols.stdout)
 
     def failing(self, folder, words):
-        """What is said of a compiler that fails with these words."""
+        """Returns what the build prints if the compiler fails with these words."""
         _, compiler = self.fake_compiler(folder, f"echo '{words}' >&2\nexit 1")
         return self.build(TUTTI_CACHE_DIR=folder, CXX=str(compiler)).stderr
 

@@ -46,7 +46,7 @@ class Validate(unittest.TestCase):
         self.assertIn("telepathy", text.split("## What failed")[1])
 
     def acted_build(self, script):
-        """Of a tutti-info that is no more than that."""
+        """Makes a build folder with nothing but a tutti-info that runs this shell script."""
         build = self.output.with_name("build")
         (build / "tools").mkdir(parents=True)
         (build / "build.ninja").touch()

@@ -100,7 +100,7 @@ def classes(text):
 
 
 def virtual_functions(text, class_name):
-    """How many virtual functions a class declares, its destructor not counted."""
+    """Counts the virtual functions that a class declares, without its destructor."""
     code = without_comments_and_strings(text)
     found = re.search(rf"\b(?:class|struct)\s+{class_name}\b[^;{{]*\{{", code)
     if not found:

@@ -1,4 +1,4 @@
-"""What counts as an array, shapes of results, and what to say of an array that cannot be used where it lies."""
+"""Checks the arrays of a call, makes those of results, and explains why an array cannot be used in place."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def scattered(x, counts, out, rank: int, size: int, root: int):
 
 
 def shapes(x, counts, size: int):
-    """Of the blocks that scattered() makes of x."""
+    """Returns the shapes of the blocks that scattered() makes of x."""
     rows = rows_for(counts, size)
     x, _ = _with_rows(x, sum(rows), "counts adds up to")
     return [(count, *x.shape[1:]) for count in rows]
@@ -80,7 +80,7 @@ def exchanged(x, in_counts, out_counts, out, size: int):
 
 
 def headers(x, shapes):
-    """What each rank is told of its block: the type of x, and a shape."""
+    """Returns one row for each rank: the type of x and the shape of that rank's block."""
     words = np.zeros((len(shapes), HEADER_WORDS), np.int64)
     words[:, 0] = np.frombuffer(_arrays.type_of(x).str.encode().ljust(8, b"\0"), np.int64)
     for header, shape in zip(words, shapes):
@@ -90,6 +90,6 @@ def headers(x, shapes):
 
 
 def from_header(header):
-    """A new array of what a header tells."""
+    """Returns a new array of the type and shape in a header."""
     dimensions = int(header[1])
     return np.empty(header[2:2 + dimensions].tolist(), header[:1].tobytes().rstrip(b"\0").decode())

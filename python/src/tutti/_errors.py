@@ -1,4 +1,4 @@
-"""What went wrong, and with whom."""
+"""The exceptions of tutti: each names the operation, the cause and the rank at fault."""
 
 from __future__ import annotations
 

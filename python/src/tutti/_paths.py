@@ -1,4 +1,4 @@
-"""Where the package keeps what is not python."""
+"""Paths of the package's libraries, headers and programs."""
 
 from __future__ import annotations
 

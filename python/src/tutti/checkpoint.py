@@ -31,7 +31,7 @@ class Shard:
 
 
 class Loaded:
-    """What a load found besides the arrays. missing: names that the file lacks (allow_missing), without a scope."""
+    """The result of a load besides the arrays. missing: names that the file lacks (allow_missing), without a scope."""
 
     def __init__(self, native):
         self._native = native
@@ -50,7 +50,7 @@ def _text(text: str) -> str:
 
 
 def _plain(data):
-    # What an autograd keeps count of does not let go of its memory by itself.
+    # torch exports no memory of a tensor that requires gradients; its detached view shares that memory.
     return data.detach() if hasattr(data, "detach") else data
 
 

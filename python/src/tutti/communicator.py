@@ -470,7 +470,7 @@ class _Planning(Communicator):
 
 
 def _deadline_ms(timeout: float | None) -> int:
-    """Of an operation, as tutti_call_opts has it: -1 for the communicator's, 0 for none."""
+    """Returns an operation's timeout for tutti_call_opts: -1 for the communicator's, 0 for none."""
     if timeout is None:
         return -1
     if not timeout > 0:
@@ -479,7 +479,7 @@ def _deadline_ms(timeout: float | None) -> int:
 
 
 def _patience_ms(timeout: float | None) -> int:
-    """Of who waits, as tutti_wait has it: -1 to the operation's deadline, 0 for one look."""
+    """Returns a wait's timeout for tutti_wait: -1 to wait until the operation's deadline, 0 to look once."""
     if timeout is None or timeout > LONGEST_S:
         return -1
     if math.isnan(timeout):
@@ -488,7 +488,7 @@ def _patience_ms(timeout: float | None) -> int:
 
 
 def _outcome_of(both) -> tuple[int, int, int]:
-    """Of a send and a receive under way: both end, also where one fails, as their arrays are in use until then."""
+    """Waits for a send and a receive, both even if one fails: they use their arrays. Returns the receive's source."""
     sending, receiving = both
     failure = None
     try:
@@ -497,7 +497,7 @@ def _outcome_of(both) -> tuple[int, int, int]:
                 each.wait(-1)
             except Error as error:
                 failure = failure or error
-    except BaseException:  # of a signal's handler: nobody waits for them any more
+    except BaseException:  # a signal's handler raised it, and this thread waits for neither any more
         sending.leave()
         receiving.leave()
         raise
@@ -536,7 +536,7 @@ def adopt(made) -> Communicator:
 
 
 def info() -> dict[str, Any]:
-    """What this installation is: version, transports, algorithms, files."""
+    """Describes this installation: its version, transports, algorithms and files."""
     from . import _paths
 
     return {

@@ -21,7 +21,7 @@ class Stream:
         self.cuda_stream = cuda.handle(device_index, stream_id)
 
 
-# Where torch asks the CUDA runtime itself, which knows nothing of the act.
+# In these functions torch asks the real CUDA runtime, which does not know the devices of the acted driver.
 torch.cuda.Stream = Stream  # torch 2.4 has no other way to a stream's handle
 torch.cuda._lazy_init = lambda: None
 c10d_logger._get_msg_dict = lambda name, *arguments, **named: {"func_name": name}  # has the tensors printed
@@ -40,6 +40,6 @@ def put(values):
 
 
 def check_violations():
-    """Of the driver's rules, by this rank; when all ranks are done."""
+    """Checks, once all ranks are done, that this rank broke no rule of the CUDA driver."""
     dist.barrier()
     assert cuda.violations() == "", cuda.violations()

@@ -430,7 +430,7 @@ def closing_while_others_wait():
     for _ in range(5):
         raised = []
         part = comm.split(0)
-        # Nobody sends: only closing ends what the threads wait for, here and on the other ranks.
+        # No rank sends a message, so that only close() can end the waits of the threads, here and on the other ranks.
         request = part.irecv(np.empty(2), tag=1)
         threads = [raised_by(lambda: part.recv(np.empty(2), tag=2)), raised_by(request.wait)]
         time.sleep(0.02)
@@ -516,7 +516,7 @@ def cancelled_waits():
 
 
 def interrupted(call):
-    """What the call raises when a signal comes that it does not expect."""
+    """Interrupts the call by SIGINT while it waits; raises what the call raises."""
     def interrupt():
         about_to.wait()
         time.sleep(0.5)  # it is inside by now

@@ -1,4 +1,4 @@
-"""What a rank of a test runs: named cases, one after the other, whose outcome rank 0 prints as JSON lines.
+"""Runs named cases on a rank, one after the other; rank 0 prints their outcomes as JSON lines.
 
 A case that fails on any rank is reported with that rank's traceback; the others go on."""
 import datetime
@@ -13,7 +13,7 @@ import torch.distributed as dist
 import tutti.torch
 
 CASES = {}
-# What it lacks is worked around; newer torch has to have it.
+# The cases work around methods that the oldest torch lacks; every newer torch must have them.
 OLDEST = tuple(map(int, torch.__version__.split(".")[:2])) == tutti.torch.OLDEST_TORCH
 
 

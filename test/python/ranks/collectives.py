@@ -19,7 +19,7 @@ GLOO = dist.new_group(backend="gloo")
 
 
 def data(of, dtype=torch.float32, shape=(5, 3), salt=0):
-    """What rank `of` contributes: any rank can compute it. Small whole numbers: sums are exact in every type."""
+    """Returns the contribution of rank `of`, which any rank can compute. Sums of small whole numbers are exact."""
     count = 1
     for extent in shape:
         count *= extent

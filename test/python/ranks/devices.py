@@ -207,7 +207,7 @@ def futures_follow_the_streams():
 
 
 def ring(count=1000):
-    """What goes to the right and comes from the left: two messages each, one of them strided."""
+    """Returns a batch of two sends to the right and two receives from the left, its outputs and their wanted values."""
     left, right = (rank() - 1) % size(), (rank() + 1) % size()
     whole = put(torch.zeros(2, count))
     sent, got = [put(mine(count)), put(mine(count) + 100)], [whole[0], put(torch.zeros(count, 2))[:, 1]]

@@ -1,7 +1,7 @@
-"""What happens when ranks do not come, give up or die. Started without a launcher: nobody ends the others.
+"""Ranks that are late, give up or die. They run without a launcher, which would end the others.
 
-The last thing that rank 1 does is to go, in the way that TUTTI_TEST_WAY names; the others measure how long it takes
-until they know."""
+At the end rank 1 leaves in the way that TUTTI_TEST_WAY names; the others measure how long it takes until they get
+the error."""
 import datetime
 import os
 import signal

@@ -44,7 +44,7 @@ def rank_of_two(rank, port, ready, gone):
 
 
 def written_by(function):
-    """What the function writes on standard error."""
+    """Calls the function and returns all that it writes on standard error."""
     before = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)

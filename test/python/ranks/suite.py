@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-# Of every kind of operation one or two, what ends in an error, and what torch builds on a backend.
+# One or two tests for each kind of operation, those of errors, and those of what torch builds on a backend.
 CHOSEN = """
     Backend_enum_class DistributedDataParallelCPU DistributedDataParallelCPU_grad_is_view DistributedSampler_padding
     accumulate_gradients_no_sync_allreduce_hook all_gather all_gather_coalesced_group all_gather_coalesced_simple

@@ -1,4 +1,4 @@
-"""What tutti.torch adds for training, beside plain torch on the joined batch of all ranks."""
+"""Compares the training features of tutti.torch with plain torch on the joined batch of all ranks."""
 import copy
 import os
 import tempfile
@@ -17,7 +17,7 @@ dist.init_process_group("tutti")
 
 
 def everyone(make):
-    """What make gives on each rank, joined along the first dimension: every rank can make all of it."""
+    """Joins make(r) of all ranks r along the first dimension; every rank can compute all of them."""
     return torch.cat([make(r) for r in range(size())])
 
 

@@ -396,7 +396,7 @@ def a_completion_hook_that_raises_harms_no_operation():
 
 @case
 def a_completion_hook_may_wait_for_what_is_pending():
-    """One that waits for itself, or for another that waits, would be given up after a minute."""
+    """If a hook waited for itself or for another waiting hook, the wait would end only after hook_grace, a minute."""
     group, took = dist.new_group(backend="tutti"), []
 
     def hook(info):

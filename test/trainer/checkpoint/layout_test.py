@@ -76,7 +76,7 @@ class Layout(unittest.TestCase):
                 _, metadata, entries = read(path)
                 for name, (_, _, _, piece) in entries.items():
                     self.assertEqual(metadata["tutti.crc32." + name], f"{zlib.crc32(piece):08x}", name)
-        # What the last one may have left behind is in nobody's way.
+        # The next save removes the partial file that a killed writer may have left.
         subprocess.run([PROGRAM, path], check=True, timeout=HANG_GUARD_S, stdout=subprocess.DEVNULL)
         self.assertEqual(list(path.parent.glob("*.partial")), [])
 

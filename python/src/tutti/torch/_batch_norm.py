@@ -107,7 +107,7 @@ class SyncBatchNorm(_BatchNorm):
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
     def forward(self, input):  # noqa: A002, torch's name
-        """Of the same shape as the input."""
+        """Returns the normalised input, in the shape of the input."""
         self._check_input_dim(input)
         tracked = self.running_mean is not None
         if not self.training and tracked:

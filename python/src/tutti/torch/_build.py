@@ -35,7 +35,7 @@ OPTIONS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
 TAIL_LINES = 30
 SCRATCH = "scratch-"
 NO_ROOM = ("No space left on device", "Disk quota exceeded")
-# Of 64 bits: what is in front, then where the table is that linkers put last, the length of its entries, their number.
+# The 64-bit ELF header: e_shoff, e_shentsize and e_shnum. Linkers put the section header table last in the file.
 ELF_HEADER = struct.Struct("=40sQ10xHH")
 
 
@@ -82,7 +82,7 @@ def _flags() -> list[str]:
 
 
 def _identity() -> str:
-    """What a compiled backend depends on: another value, another file."""
+    """Returns a hash of all that a compiled backend depends on; the hash is part of its file's path."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*")) + [INCLUDE / "tutti/tutti.h"]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -93,7 +93,7 @@ def _identity() -> str:
 
 
 def _folders() -> list[pathlib.Path]:
-    """Without links: what is looked at is what is used."""
+    """The folders to look in, with links resolved: the checks and the loader see the same folder."""
     if given := os.environ.get("TUTTI_CACHE_DIR"):
         return [pathlib.Path(given).resolve()]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -157,7 +157,7 @@ def _is_built(path: pathlib.Path) -> bool:
 
 
 def _lacks(path: pathlib.Path) -> int:
-    """How many bytes a library lacks of what its header announces: to load it would be the end of the process."""
+    """Returns how many bytes a truncated library lacks of its ELF header's size: loading it would kill the process."""
     with open(path, "rb") as file:
         header = file.read(ELF_HEADER.size)
         size = file.seek(0, os.SEEK_END)
@@ -169,7 +169,7 @@ def _lacks(path: pathlib.Path) -> int:
 
 @functools.lru_cache(maxsize=None)
 def target() -> pathlib.Path:
-    """Where the backend for this torch is, or will be. One that is there may be on a file system for reading only."""
+    """Returns the path of the backend for this torch, built or not. A built one may be on a read-only file system."""
     place = pathlib.Path(f"torch-{torch.__version__.replace('+', '-')}-{_identity()}") / f"{NAME}.so"
     for folder in _folders():
         if _is_built(folder / place):

@@ -15,7 +15,7 @@ def shard_range(classes: int, shards: int, shard: int) -> tuple[int, int]:
 
 
 class _Layer:
-    """What forward and backward need of the layer, besides tensors."""
+    """The layer's group, options and shard, which forward and backward use."""
 
     def __init__(self, group, classes, ignore, scale):
         self.group, self.classes, self.ignore, self.scale = group, classes, ignore, scale
