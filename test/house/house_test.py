@@ -102,6 +102,11 @@ def sources(suffixes=CODE):
                 yield path
 
 
+def python_sources():
+    for folder in FOLDERS:
+        yield from (path for path in sorted((SOURCE / folder).rglob("*")) if measures.is_python(path))
+
+
 def name_of(path):
     return path.relative_to(SOURCE).as_posix()
 
@@ -386,8 +391,9 @@ class Classes(unittest.TestCase):
 
 class Comments(unittest.TestCase):
     def test_no_comment_opens_with_a_clause_without_an_actor(self):
-        found = [f"{name_of(path)}:{line}: {text[:70]}" for path in sources()
-                 for line, text in measures.comment_blocks(read(path)) if measures.is_headless(text)]
+        found = [f"{name_of(path)}:{line}: {text[:70]}"
+                 for paths, blocks in ((sources(), measures.comment_blocks), (python_sources(), measures.python_blocks))
+                 for path in paths for line, text in blocks(read(path)) if measures.is_headless(text)]
         self.assertEqual(found, [], "name the actor; docs/glossary.md has the words")
 
     def test_a_headless_clause_is_told_from_a_question_and_a_sentence(self):
@@ -401,6 +407,15 @@ class Comments(unittest.TestCase):
     def test_blocks_are_seen_whole(self):
         self.assertEqual(list(measures.comment_blocks("int a;\n/// One\n/// two.\nint b;  // not a block\n/* Three\n * four. */\n")),
                          [(2, "One two."), (5, "Three four.")])
+
+    def test_comments_and_docstrings_of_python_are_seen_whole(self):
+        text = ('#!/usr/bin/env python3\n"""One\n\ntwo."""\n# Three\n# four.\ndef f():\n    """Five."""\n'
+                '    return "# no", """no"""  # six\n# Seven.\n')
+        self.assertEqual(list(measures.python_blocks(text)),
+                         [(2, "One two."), (5, "Three four."), (8, "Five."), (9, "six"), (10, "Seven.")])
+        named = {name_of(path) for path in python_sources()}
+        self.assertLessEqual({"tools/house-report", "bench/compare", "test/house/house_test.py"}, named)
+        self.assertFalse({"tools/check", "tools/house/walk.c"} & named)
 
 
 class Files(unittest.TestCase):

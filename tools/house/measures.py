@@ -1,8 +1,12 @@
 """Reads C++ sources as text and counts what the rules of the house bound: members, comments, files, words.
 
-A text is read the way clang-format lays it out; nothing is compiled. Used by tools/house-report and test/house.
+A text is read the way clang-format lays it out; nothing is compiled. Of Python, it reads the comments and docstrings.
+Used by tools/house-report and test/house.
 """
+import ast
+import io
 import re
+import tokenize
 
 # First words of a comment that names neither an actor nor a thing: "What is left…", "Of several…".
 HEADLESS = re.compile(r"(What|Who|Whoever|Whose|Those|Nobody|Somebody|Of|One that|How|Where)\b")
@@ -132,6 +136,34 @@ def comment_blocks(text):
             yield first, " ".join(words).strip()
             continue
         number += 1
+
+
+def is_python(path):
+    """Whether a file is a Python source: by its name's end, or a program's by its first line."""
+    if path.suffix or not path.is_file():
+        return path.suffix == ".py" and path.is_file()
+    with path.open("rb") as file:
+        return file.readline().rstrip() == b"#!/usr/bin/env python3"
+
+
+def python_blocks(text):
+    """(line, text) of each comment and docstring of a Python text: successive lines of # in one column are one."""
+    found, last = [], (-1, 0)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT or token.string.startswith("#!"):
+            continue
+        line, column = token.start
+        words = token.string.lstrip("#: ").rstrip()
+        if last == (line - 1, column):
+            found[-1] = found[-1][0], f"{found[-1][1]} {words}".strip()
+        else:
+            found.append((line, words))
+        last = token.start
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if docstring := ast.get_docstring(node):
+                found.append((node.body[0].lineno, " ".join(docstring.split())))
+    return sorted(found)
 
 
 def is_headless(comment):
