@@ -72,7 +72,7 @@ Error Admission::not_all_back(int64_t timeout_ms) {
 }
 
 // The caller owns the stream, and owns it again on success.
-Result<> Admission::wait_for_alarm(Stream& stream, int64_t timeout_ms) {
+Result<> Admission::wait_out_alarm(Stream& stream, int64_t timeout_ms) {
     stream.owner.give();
     TUTTI_TRY(core_.may_start());
     return wait_to_enter(stream, timeout_ms);
@@ -83,7 +83,7 @@ Result<Admission::Place> Admission::submit(Request& request, Plan& plan, int64_t
     stream.owner.take();
     if (core_.failure_protocol.alarm() || core_.destroyed.load(std::memory_order_relaxed))
         [[unlikely]]
-        TUTTI_TRY(wait_for_alarm(stream, timeout_ms));
+        TUTTI_TRY(wait_out_alarm(stream, timeout_ms));
     // A mismatch that came and went since the request was prepared has changed the groups on
     // accelerators, and the next operation's number.
     if ((request.external && request.is_outdated(core_.generation.load())) ||

@@ -26,7 +26,7 @@ public:
 
 private:
     Result<> wait_to_enter(Stream& stream, int64_t timeout_ms);
-    Result<> wait_for_alarm(Stream& stream, int64_t timeout_ms);
+    Result<> wait_out_alarm(Stream& stream, int64_t timeout_ms);
     Error not_all_back(int64_t timeout_ms);
     Result<> propose(Stream& stream, const Tag& tag);
 

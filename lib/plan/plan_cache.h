@@ -36,7 +36,7 @@ private:
 
     static bool is_of_destroyed_operator(const Plan& plan);
     /// A plan with an operator of the program's is looked for anew each time.
-    Plan* remember(Plan& plan) { return is_user_op(plan.call.op) ? &plan : last_ = &plan; }
+    Plan* remember(Plan& plan) { return is_user_op(plan.call.op) ? &plan : (last_ = &plan); }
     void make_room();
 
     Plan* last_ = nullptr;

@@ -57,9 +57,9 @@ std::string describe_call(const Tag& tag) {
     return text + ")";
 }
 
-Recorder::CallEntry* Recorder::later_entry(uint64_t number) const {
-    CallEntry* many = many_.load(acquire);
-    return many ? &many[number % capacity] : nullptr;
+Recorder::CallEntry* Recorder::entry(uint64_t number) const {
+    CallEntry* const all = entries(number);
+    return all ? &all[number % capacity] : nullptr;
 }
 
 void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
@@ -68,9 +68,9 @@ void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
         owned_.reset(new (std::nothrow) CallEntry[capacity]);
         many_.store(owned_.get(), release);
     }
-    CallEntry* const entries = number < few ? few_.get() : owned_.get();
-    if (!entries) return last_.store(tag.sequence, release);
-    CallEntry& e = entries[number % capacity];
+    CallEntry* const all = entries(number);
+    if (!all) return last_.store(tag.sequence, release);
+    CallEntry& e = all[number % capacity];
     e.sequence.store(~uint64_t{0}, relaxed);
     e.count.store(tag.count, release);
     e.plan.store(tag.plan, release);
@@ -123,9 +123,9 @@ std::optional<Tag> Recorder::find(uint64_t sequence) const {
 std::vector<Recorder::RecordedCall> Recorder::calls() const {
     const uint64_t last = operation_number(last_.load(acquire));
     std::vector<RecordedCall> out;
-    const auto add = [&](const CallEntry* entries, uint64_t count) {
+    const auto add = [&](const CallEntry* first, uint64_t count) {
         for (uint64_t i = 0; i < count; ++i) {
-            const auto call = read(entries[i]);
+            const auto call = read(first[i]);
             if (call && operation_number(call->tag) + capacity > last) out.push_back(*call);
         }
     };

@@ -85,12 +85,12 @@ private:
     // A communicator that is used a few times only keeps its few entries; the rest is allocated
     // when it is needed, and then for good.
     static constexpr uint64_t few = 32;
-    /// nullptr: it was never written.
-    /// nullptr: there was no memory for it.
-    CallEntry* entry(uint64_t number) const {
-        return number < few ? &few_[number] : later_entry(number);
+    /// The array that has the operation's entry, at number % capacity. nullptr: no operation has
+    /// needed the large one, or there was no memory for it.
+    CallEntry* entries(uint64_t number) const {
+        return number < few ? few_.get() : many_.load(std::memory_order_acquire);
     }
-    CallEntry* later_entry(uint64_t number) const;
+    CallEntry* entry(uint64_t number) const;
     /// A consistent copy of an entry.
     struct RecordedCall {
         Tag tag;

@@ -53,9 +53,7 @@ public:
     /// Waits for it until the deadline; then held() says whether that was enough.
     OwnerGuard(OwnerFlag& owner, Deadline deadline)
         : owner_(owner.take(deadline) ? &owner : nullptr) {}
-    ~OwnerGuard() {
-        if (owner_) owner_->give();
-    }
+    ~OwnerGuard() { drop(); }
     OwnerGuard(const OwnerGuard&) = delete;
 
     bool held() const { return owner_ != nullptr; }

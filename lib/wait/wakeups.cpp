@@ -29,7 +29,7 @@ void Wakeups::poll_program(int timeout_ms, uint64_t since) {
     if (called > 0 && dozing_) wake_service();
 }
 
-void Wakeups::leave_unsent() {
+void Wakeups::wake_for_unsent() {
     if (!sends_unsent_ && !manual_) wake_service();
 }
 

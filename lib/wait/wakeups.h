@@ -66,7 +66,7 @@ public:
     void count_waiters(int change) { waiters_.fetch_add(change); }
     /// A call returns. If the kernel has not taken all of its output, the service thread sends it.
     void returns() {
-        if (unsent_.load(std::memory_order_relaxed) > 0) leave_unsent();
+        if (unsent_.load(std::memory_order_relaxed) > 0) wake_for_unsent();
     }
 
     // The service thread's, or with manual progress that of a thread that takes its place.
@@ -94,7 +94,7 @@ private:
     static constexpr int nap_ms = 1;
     uint64_t rounds() const { return (manual_ ? reactor_ : data_reactor_).rounds(); }
     void poll_program(int timeout_ms, uint64_t since);
-    void leave_unsent();
+    void wake_for_unsent();
     void poll_dozing();
 
     const bool manual_;
