@@ -3,6 +3,7 @@
 Needs no CUDA toolkit, only the driver and NCCL. Without a GPU everything is skipped with the reason.
 TUTTI_GPU_REPORT names a file for what was run on what.
 """
+import array
 import ctypes
 import datetime
 import json
@@ -54,7 +55,7 @@ class Gpu:
     def floats(self, value, count=COUNT):
         at = ctypes.c_uint64()
         self.need("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 * count))
-        host = (ctypes.c_float * count)(*([value] * count))
+        host = (ctypes.c_float * count).from_buffer(array.array("f", [value]) * count)
         self.need("cuMemcpyHtoD_v2", at, host, ctypes.c_size_t(4 * count))
         return at
 
