@@ -33,33 +33,60 @@ struct Error {
     Code code = Code::system;
     Rank rank = nobody;  // the rank at fault, if one is known
     int sys_errno = 0;
-    std::string message;
+    std::string message;      // what failed and why, without the advice
+    std::string advice = {};  // what the reader should do; if empty, error_text gives the code's
+    Rank reporter = nobody;   // the rank that ran into the error
 };
 
 template <typename T = void>
 using Result = tl::expected<T, Error>;
 
-/// An Error with a formatted message: `return fail(Code::invalid, "root {} is out of range",
-/// root)`.
+/// The one text that people see of an error:
+/// "rank REPORTER: MESSAGE. What to do: ADVICE"
+/// The first part is missing where no rank is known. A message that another rank has sent may have
+/// its advice already, and keeps it.
+std::string error_text(const Error& error);
+
+/// An Error on its way to a Result. The members fill in what the maker of the message knows:
+/// `return fail(Code::invalid, "root {} is out of range", root).advice("give 0 to {}", size - 1);`
+class ErrorResult : public tl::unexpected<Error> {
+public:
+    explicit ErrorResult(Error error) : tl::unexpected<Error>(std::move(error)) {}
+
+    /// What the reader should do: an imperative without a full stop.
+    template <typename... Args>
+    ErrorResult&& advice(fmt::format_string<Args...> text, Args&&... args) && {
+        value().advice = fmt::format(text, std::forward<Args>(args)...);
+        return std::move(*this);
+    }
+    /// The rank that ran into the error, as opposed to the rank at fault.
+    ErrorResult&& on(Rank reporter) && {
+        value().reporter = reporter;
+        return std::move(*this);
+    }
+};
+
+/// An Error with a formatted message.
 template <typename... Args>
-tl::unexpected<Error> fail(Code code, fmt::format_string<Args...> text, Args&&... args) {
-    return tl::unexpected<Error>(
-        Error{code, nobody, 0, fmt::format(text, std::forward<Args>(args)...)});
+ErrorResult fail(Code code, fmt::format_string<Args...> text, Args&&... args) {
+    return ErrorResult({code, nobody, 0, fmt::format(text, std::forward<Args>(args)...)});
 }
 
 /// The same, naming the rank at fault.
 template <typename... Args>
-tl::unexpected<Error> fail_rank(Code code, Rank rank, fmt::format_string<Args...> text,
-                                Args&&... args) {
-    return tl::unexpected<Error>(
-        Error{code, rank, 0, fmt::format(text, std::forward<Args>(args)...)});
+ErrorResult fail_rank(Code code, Rank rank, fmt::format_string<Args...> text, Args&&... args) {
+    return ErrorResult({code, rank, 0, fmt::format(text, std::forward<Args>(args)...)});
 }
 
-/// A failed system call: "what: strerror(saved_errno)", with the errno kept.
-tl::unexpected<Error> fail_errno(int saved_errno, std::string_view what);
+/// A failed system call: "what: strerror(saved_errno)", with the errno kept and, where the errno
+/// means an exhausted limit, the advice that names the limit.
+ErrorResult fail_errno(int saved_errno, std::string_view what);
 
 /// Hands an error on with what was being done in front of its message.
-tl::unexpected<Error> wrap(Error error, std::string_view doing);
+ErrorResult wrap(Error error, std::string_view doing);
+
+/// Names the rank that ran into the error, unless one is named already.
+Error on_rank(Rank reporter, Error error);
 
 }  // namespace tutti
 

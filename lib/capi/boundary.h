@@ -53,9 +53,18 @@ tutti_status guard(Body&& body) noexcept {
     return result ? TUTTI_OK : keep(result.error());
 }
 
+/// The same for a call on a communicator, whose rank the error then names.
+template <typename Body>
+tutti_status guard(const tutti_comm* comm, Body&& body) noexcept {
+    const Result<> result = catching(body);
+    if (result) return TUTTI_OK;
+    return keep(comm ? on_rank(comm->impl->rank(), result.error()) : result.error());
+}
+
 /// The error for a null pointer, naming function and argument.
-inline tl::unexpected<Error> null_argument(const char* function, const char* argument) {
-    return fail(Code::invalid, "{}: {} is NULL", function, argument);
+inline ErrorResult null_argument(const char* function, const char* argument) {
+    return fail(Code::invalid, "{}: {} is NULL", function, argument)
+        .advice("pass a pointer that is not NULL");
 }
 
 /// invalid if there is no communicator, unsupported if it is a parent's.

@@ -38,7 +38,7 @@ Result<Call> make_call(const char* function, const tutti_comm& comm, const Descr
 
 template <typename Split>
 tutti_status make_part(const char* function, tutti_comm* comm, tutti_comm** part, Split&& split) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument(function, "comm");
         if (!part) return tutti::null_argument(function, "the new communicator");
         *part = nullptr;
@@ -117,7 +117,7 @@ tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy) {
 }
 
 tutti_status tutti_comm_abort(tutti_comm* comm) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_comm_abort", comm));
         comm->impl->abort();
         return {};
@@ -138,7 +138,7 @@ tutti_status tutti_comm_destroy(tutti_comm* comm) {
 tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t count,
                                 tutti_dtype dtype, tutti_op op, char* text, size_t capacity) {
     const char* const function = "tutti_comm_explain";
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument(function, "comm");
         if (!text || capacity == 0) return tutti::null_argument(function, "text");
         TUTTI_ASSIGN(const Call call, make_call(function, *comm, {collective, count, dtype, op}));
@@ -154,7 +154,7 @@ const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_
                                  tutti_dtype dtype, tutti_op op) {
     const char* const function = "tutti_comm_algorithm";
     const char* name = nullptr;
-    const tutti_status status = tutti::guard([&]() -> Result<> {
+    const tutti_status status = tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument(function, "comm");
         TUTTI_ASSIGN(const Call call, make_call(function, *comm, {collective, count, dtype, op}));
         TUTTI_ASSIGN(const tutti::Choice choice, comm->impl->planner().choose(call));
@@ -165,14 +165,14 @@ const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_
 }
 
 tutti_status tutti_comm_dump(tutti_comm* comm, int fd) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_comm_dump", "comm");
         return comm->impl->dump(fd);
     });
 }
 
 tutti_status tutti_progress(tutti_comm* comm) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_progress", comm));
         comm->impl->progress().advance();
         return {};
@@ -180,7 +180,7 @@ tutti_status tutti_progress(tutti_comm* comm) {
 }
 
 tutti_status tutti_progress_fd(tutti_comm* comm, int* fd) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_progress_fd", comm));
         if (!fd) return tutti::null_argument("tutti_progress_fd", "fd");
         if (!comm->impl->manual())

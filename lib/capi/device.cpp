@@ -6,14 +6,14 @@ using tutti::Result;
 extern "C" {
 
 tutti_status tutti_comm_set_device_stream(tutti_comm* comm, void* device_stream) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_comm_set_device_stream", "comm");
         return comm->impl->offload().set_queue(device_stream);
     });
 }
 
 tutti_status tutti_comm_use_device(tutti_comm* comm, int device) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_comm_use_device", "comm");
         return comm->impl->offload().use(device);
     });
@@ -28,21 +28,21 @@ tutti_status tutti_launch_end(void) {
 }
 
 tutti_status tutti_sync_calc_stream(tutti_comm* comm, void* calc_stream) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_sync_calc_stream", "comm");
         return comm->impl->offload().hold_own_queue(calc_stream);
     });
 }
 
 tutti_status tutti_sync_comm_stream(tutti_comm* comm, void* calc_stream) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_sync_comm_stream", "comm");
         return comm->impl->offload().hold_queue(calc_stream);
     });
 }
 
 tutti_status tutti_comm_sync(tutti_comm* comm, int64_t timeout_ms) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_comm_sync", comm));
         return comm->impl->offload().sync(timeout_ms);
     });

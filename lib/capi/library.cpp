@@ -49,7 +49,7 @@ std::shared_ptr<tutti::Store> make_host_store(const tutti_config& config) {
 namespace tutti {
 
 tutti_status keep(const Error& error) {
-    last_error.text = error.message;
+    last_error.text = error_text(error);
     last_error.rank = error.rank;
     return to_c(error.code);
 }

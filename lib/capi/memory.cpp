@@ -7,7 +7,7 @@ using tutti::Result;
 extern "C" {
 
 tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_alloc", comm));
         if (!data) return tutti::null_argument("tutti_mem_alloc", "data");
         *data = nullptr;
@@ -17,7 +17,7 @@ tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data) {
 }
 
 tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_mem_alloc_device", "comm");
         if (!data) return tutti::null_argument("tutti_mem_alloc_device", "data");
         *data = nullptr;
@@ -27,7 +27,7 @@ tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data)
 }
 
 tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_free", comm));
         auto* const bytes = static_cast<std::byte*>(data);
         // If the driver has failed, owns() returns an error; host memory can still be freed.
@@ -40,7 +40,7 @@ tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
 }
 
 tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int fd) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_register", comm));
         if (!data) return tutti::null_argument("tutti_mem_register", "data");
         if (bytes == 0)
@@ -58,7 +58,7 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
 }
 
 tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_deregister", comm));
         auto* const bytes = static_cast<std::byte*>(data);
         // If the driver has failed, owns() returns an error; host memory can still be deregistered.

@@ -78,7 +78,7 @@ tutti_status tutti_op_create(const tutti_op_spec* spec, tutti_op* op) {
 
 tutti_status tutti_op_create_premul_sum(tutti_comm* comm, const void* scalar, tutti_dtype dtype,
                                         tutti_op* op) {
-    return guard([&]() -> Result<> {
+    return guard(comm, [&]() -> Result<> {
         constexpr const char* function = "tutti_op_create_premul_sum";
         if (!comm) return null_argument(function, "comm");
         if (!scalar) return null_argument(function, "scalar");
@@ -96,7 +96,7 @@ tutti_status tutti_op_destroy(tutti_op op) {
 
 tutti_status tutti_allreduce_multi(tutti_comm* comm, const void* const* ins, int nin, void* out,
                                    size_t count, tutti_dtype dtype, tutti_op op) {
-    return guard([&]() -> Result<> {
+    return guard(comm, [&]() -> Result<> {
         constexpr const char* function = "tutti_allreduce_multi";
         TUTTI_ASSIGN(const Call call, several_inputs(function, comm, nin, count, dtype, op));
         TUTTI_TRY(check_inputs(function, *comm->impl, call, ins, out));
@@ -107,7 +107,7 @@ tutti_status tutti_allreduce_multi(tutti_comm* comm, const void* const* ins, int
 tutti_status tutti_iallreduce_multi(tutti_comm* comm, const void* const* ins, int nin, void* out,
                                     size_t count, tutti_dtype dtype, tutti_op op,
                                     const tutti_call_opts* opts, tutti_request** request) {
-    return guard([&]() -> Result<> {
+    return guard(comm, [&]() -> Result<> {
         constexpr const char* function = "tutti_iallreduce_multi";
         if (!request) return null_argument(function, "request");
         *request = nullptr;
@@ -120,7 +120,7 @@ tutti_status tutti_iallreduce_multi(tutti_comm* comm, const void* const* ins, in
 tutti_status tutti_plan_allreduce_multi(tutti_comm* comm, int nin, size_t count, tutti_dtype dtype,
                                         tutti_op op, const tutti_call_opts* opts,
                                         tutti_plan** plan) {
-    return guard([&] {
+    return guard(comm, [&] {
         constexpr const char* function = "tutti_plan_allreduce_multi";
         return call_plan(function, comm, several_inputs(function, comm, nin, count, dtype, op),
                          opts, plan);

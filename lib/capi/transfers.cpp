@@ -200,7 +200,7 @@ tutti_status tutti_sendrecv(tutti_comm* comm, const void* send_buf, size_t send_
                             int send_tag, void* recv_buf, size_t recv_count, int source,
                             int recv_tag, tutti_dtype dtype, tutti_recv_status* status) {
     const char* const function = "tutti_sendrecv";
-    return guard([&]() -> Result<> {
+    return guard(comm, [&]() -> Result<> {
         if (!comm) return null_argument(function, "comm");
         const Asked receive{.memory = recv_buf,
                             .count = recv_count,
@@ -244,7 +244,7 @@ tutti_status tutti_irecv(tutti_comm* comm, void* buf, size_t count, tutti_dtype 
 }
 
 tutti_status tutti_group_start(tutti_comm* comm) {
-    return guard([&]() -> Result<> {
+    return guard(comm, [&]() -> Result<> {
         if (!comm) return null_argument("tutti_group_start", "comm");
         ++comm->group_depth;
         return {};
@@ -252,7 +252,7 @@ tutti_status tutti_group_start(tutti_comm* comm) {
 }
 
 tutti_status tutti_group_end(tutti_comm* comm) {
-    return guard([&]() -> Result<> {
+    return guard(comm, [&]() -> Result<> {
         TUTTI_TRY(check_comm("tutti_group_end", comm));
         TUTTI_TRY(comm->impl->may_call());
         if (comm->group_depth == 0)

@@ -24,7 +24,7 @@ void wait_for_news(Core& core, const Error& error, Known known) {
 
 void report_failure(Core& core, const Error& error) {
     core.failure_protocol.raise({error.code, error.rank == nobody ? core.rank() : error.rank, 0,
-                                 fmt::format("rank {}: {}", core.rank(), error.message)});
+                                 error_text(on_rank(core.rank(), error))});
 }
 
 Error binding_failed(Core& core, const Error& error) {

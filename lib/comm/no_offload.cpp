@@ -4,7 +4,7 @@
 namespace tutti {
 namespace {
 
-tl::unexpected<Error> none() {
+ErrorResult none() {
     return fail(Code::unsupported,
                 "this build of tutti has no GPU support: build it with -Ddevice=enabled");
 }

@@ -262,7 +262,7 @@ void Bootstrap::child_connected(Rank child) {
 }
 
 Bytes Bootstrap::encode_failure() const {
-    const std::string_view text = std::string_view(error_.message).substr(0, max_text_bytes);
+    const std::string text = error_text(error_).substr(0, max_text_bytes);
     return ByteWriter().put(Kind::failed).put(error_.code).put(error_.rank).put_text(text).take();
 }
 

@@ -126,7 +126,7 @@ void FailureProtocol::end(const Error& error, uint64_t from_sequence, Rank excep
         failure_ = context_.make(ControlMessage::Kind::failed, {});
         failure_->code = error.code;
         failure_->rank = error.rank;
-        failure_->text = error.message;
+        failure_->text = error_text(error);
         failure_->tag.sequence = from_sequence;
         context_.flood(*failure_, except);
     }

@@ -60,18 +60,18 @@ bool equal_in_constant_time(ByteView a, ByteView b) {
 }
 
 // A transfer that failed inside the handshake, in words that name the likely cause.
-tl::unexpected<Error> broken(const Error& error) {
+ErrorResult broken(const Error& error) {
     if (error.code == Code::timeout)
         return fail(Code::timeout, "the other side did not finish the authentication: {}",
                     error.message);
     if (error.code != Code::peer_lost) return wrap(error, "authentication");
-    return tl::unexpected<Error>(Error{
-        Code::auth, nobody, ECONNRESET,
-        fmt::format(
-            "the other side closed the connection during authentication: it is not "
-            "this job's, is shutting down, is out of file descriptors, or does not accept our "
-            "proof; {}",
-            compare_secrets)});
+    return ErrorResult(
+        {Code::auth, nobody, ECONNRESET,
+         fmt::format(
+             "the other side closed the connection during authentication: it is not "
+             "this job's, is shutting down, is out of file descriptors, or does not accept our "
+             "proof; {}",
+             compare_secrets)});
 }
 
 Result<> exchange(int fd, ByteView out, std::span<std::byte> in, Deadline deadline) {

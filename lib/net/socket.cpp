@@ -163,8 +163,7 @@ Result<UniqueFd> try_all(const std::vector<SocketAddress>& addresses, Deadline d
     return last;
 }
 
-tl::unexpected<Error> not_connected(Error cause, std::string_view to, int64_t start_ns,
-                                    Deadline deadline) {
+ErrorResult not_connected(Error cause, std::string_view to, int64_t start_ns, Deadline deadline) {
     const bool late = deadline.passed();
     if (late && cause.code != Code::invalid) cause.code = Code::timeout;
     return wrap(std::move(cause), fmt::format("cannot connect to {} ({} {} ms)", to,

@@ -16,12 +16,12 @@ namespace {
 
 constexpr std::size_t max_fds = 253;  // the kernel's SCM_MAX_FD
 
-tl::unexpected<Error> closed(int saved_errno) {
-    return tl::unexpected<Error>(
-        Error{Code::peer_lost, nobody, saved_errno, "the other side closed the connection"});
+ErrorResult closed(int saved_errno) {
+    return ErrorResult(
+        {Code::peer_lost, nobody, saved_errno, "the other side closed the connection"});
 }
 
-tl::unexpected<Error> transfer_failed(int saved_errno, std::string_view doing) {
+ErrorResult transfer_failed(int saved_errno, std::string_view doing) {
     if (classify_errno(saved_errno) == ErrnoClass::peer) return closed(saved_errno);
     return fail_errno(saved_errno, doing);
 }

@@ -151,9 +151,7 @@ bool Transfers::end(Bundle& bundle, const Error& error) {
 
 void Transfers::finished(Transfer& transfer, const Error& error) {
     if (error.code != Code::ok) {
-        transfer.error = error;
-        transfer.error.message =
-            fmt::format("rank {}: {}: {}", rank_, engine_.describe(transfer), error.message);
+        transfer.error = on_rank(rank_, wrap(error, engine_.describe(transfer)).value());
     } else if (transfer.into) {
         *transfer.into = transfer.received;
     }

@@ -52,11 +52,9 @@ void Planner::reset_intrinsics() {
 }
 
 Error Planner::annotate(const Error& error, const Call& call) const {
-    Error annotated = error;
-    annotated.message =
-        fmt::format("rank {}: {}{}{}: {}", place_.rank, collective_name(call.collective),
-                    call.uneven ? "v" : "", call.inputs > 0 ? "_multi" : "", error.message);
-    return annotated;
+    const auto name = fmt::format("{}{}{}", collective_name(call.collective),
+                                  call.uneven ? "v" : "", call.inputs > 0 ? "_multi" : "");
+    return on_rank(place_.rank, wrap(error, name).value());
 }
 
 Result<> Planner::check(const Call& call, int stream) const {

@@ -19,7 +19,7 @@ Table& table() {
     return *the;
 }
 
-tl::unexpected<Error> unknown(const Table& t, int32_t handle) {
+ErrorResult unknown(const Table& t, int32_t handle) {
     if (handle >= first_user_op && handle < t.next)
         return fail(Code::invalid,
                     "operator {} was destroyed: call tutti_op_destroy after its last use", handle);

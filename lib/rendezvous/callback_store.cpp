@@ -79,8 +79,7 @@ private:
     Result<bool> try_claim(const std::string& key, std::string_view value, Found& found);
 
     std::string host_key(const std::string& key) const { return job_ + "/" + key; }
-    static tl::unexpected<Error> failed(std::string_view function, const std::string& key,
-                                        int status);
+    static ErrorResult failed(std::string_view function, const std::string& key, int status);
 
     StoreCallbacks callbacks_;
     void* user_;
@@ -89,8 +88,7 @@ private:
     std::set<std::string> claimed_;  // in turn
 };
 
-tl::unexpected<Error> CallbackStore::failed(std::string_view function, const std::string& key,
-                                            int status) {
+ErrorResult CallbackStore::failed(std::string_view function, const std::string& key, int status) {
     return fail(Code::system, "the host program's store: callback {} failed with {} for key \"{}\"",
                 function, status, key);
 }

@@ -54,7 +54,7 @@ std::string file_name_of(std::string_view text) {
     return out;
 }
 
-tl::unexpected<Error> file_error(int saved_errno, std::string_view doing, const fs::path& path) {
+ErrorResult file_error(int saved_errno, std::string_view doing, const fs::path& path) {
     return fail_errno(saved_errno, fmt::format("file store: cannot {} {}", doing, path.string()));
 }
 

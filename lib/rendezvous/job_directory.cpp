@@ -46,7 +46,7 @@ bool is_own(const struct stat& info) {
     return S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 077) == 0;
 }
 
-tl::unexpected<Error> directory_error(const char* doing, const std::string& path) {
+ErrorResult directory_error(const char* doing, const std::string& path) {
     return fail_errno(errno, fmt::format("the job's directory: cannot {} {}", doing, path));
 }
 

@@ -189,7 +189,7 @@ Result<RendezvousPlace> rendezvous_at_a_port(Config config, const Launch& launch
 std::mutex found_mutex;
 std::optional<RendezvousPlace> found_place;
 
-tl::unexpected<Error> no_rendezvous(const std::string& why) {
+ErrorResult no_rendezvous(const std::string& why) {
     Error error = open_store({}).error();
     return fail(Code::invalid, "{}; {}", error.message, why);
 }

@@ -143,20 +143,18 @@ void Streams::dump_once() {
 }
 
 Error Streams::annotate(const Error& error, const Tag& tag) const {
-    Error annotated = error;
-    annotated.message = fmt::format("rank {}: {}: {}", rank_, describe_call(tag), error.message);
-    return annotated;
+    return on_rank(rank_, wrap(error, describe_call(tag)).value());
 }
 
 // Reports to all ranks an error that the operation itself has found.
 void Streams::fail_head(Stream& stream, const Failure& failure) {
     const Request& request = *stream.head;
     const Error& cause = failure.error;
-    Error error{cause.code, cause.rank, 0,
-                cause.message.empty()
-                    ? fmt::format("rank {}: {}", cause.rank, code_name(cause.code))
-                    : fmt::format("rank {}: {}", rank_, cause.message)};
-    if (!cause.message.empty() && error.rank == nobody) error.rank = rank_;
+    Error error = on_rank(rank_, cause);
+    if (cause.message.empty())
+        error.message = fmt::format("rank {}: {}", cause.rank, code_name(cause.code));
+    else if (error.rank == nobody)
+        error.rank = rank_;
     if (error.code == Code::mismatch) {
         failure_protocol_.raise_mismatch(request.tag, cause.rank, failure.got);
     } else {

@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
                                       : as_text(report));
         const auto written = out.written("the report");
         if (written) return 0;
-        command_line::complain("tutti-info", written.error().message);
+        command_line::complain("tutti-info", error_text(written.error()));
     } catch (const std::exception& error) {
         command_line::complain("tutti-info", error.what());
     }

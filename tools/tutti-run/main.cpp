@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const tutti::Result<int> exit_code = tutti::run::run_gangs(parsed.options);
         if (exit_code) return *exit_code;
-        command_line::complain("tutti-run", exit_code.error().message);
+        command_line::complain("tutti-run", error_text(exit_code.error()));
     } catch (const std::exception& error) {
         command_line::complain("tutti-run", error.what());
     }

@@ -71,7 +71,7 @@ Result<Table> simulate_table(const Options& o, const std::string& name) {
             table.refusal = outcome.error().message;
             return table;
         }
-        if (!outcome) return tl::unexpected(wrap(outcome.error(), name));
+        if (!outcome) return wrap(outcome.error(), name);
         const bool repeated = !table.rows.empty() && table.rows.back().bytes == outcome->bytes;
         if (repeated) continue;  // rounded down to the same size
         table.rows.push_back(row_of(*outcome, chosen.name == name));
@@ -144,7 +144,7 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const auto done = tutti::sim::simulate_all(parsed.options);
         if (done) return 0;
-        command_line::complain("tutti-sim", done.error().message);
+        command_line::complain("tutti-sim", error_text(done.error()));
     } catch (const std::exception& error) {
         command_line::complain("tutti-sim", error.what());
     }

@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const auto done = tutti::tune::run(parsed.options);
         if (done) return 0;
-        command_line::complain("tutti-tune", done.error().message);
+        command_line::complain("tutti-tune", error_text(done.error()));
     } catch (const std::exception& error) {
         command_line::complain("tutti-tune", error.what());
     }

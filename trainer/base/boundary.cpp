@@ -7,6 +7,39 @@
 #include "tutti/trainer_errors.h"
 
 namespace tutti::trainer {
+namespace {
+
+// For an error whose maker knew nothing better.
+std::string_view status_advice(tutti_status status) {
+    switch (status) {
+        case TUTTI_ERR_INVALID:
+            return "correct the argument and call again, on every rank";
+        case TUTTI_ERR_MISMATCH:
+            return "make every rank call the same with the same arguments";
+        case TUTTI_ERR_TIMEOUT:
+            return "look at what the other ranks do; raise TUTTI_TIMEOUT_MS";
+        case TUTTI_ERR_PEER_LOST:
+            return "read the output of the rank that ended first";
+        case TUTTI_ERR_ABORTED:
+            return "look at why another rank aborted, then start again";
+        case TUTTI_ERR_UNSUPPORTED:
+            return "use what the documentation lists";
+        case TUTTI_ERR_NO_MEMORY:
+            return "free memory, or train with less of it";
+        default:
+            return "look at the limits (ulimit -a) and the log of the machine (dmesg)";
+    }
+}
+
+}  // namespace
+
+std::string error_text(const Error& error) {
+    constexpr std::string_view marker = ". What to do: ";
+    if (error.message.find(marker) != std::string::npos) return error.message;
+    const std::string_view advice =
+        error.advice.empty() ? status_advice(error.status) : std::string_view(error.advice);
+    return fmt::format("{}{}{}", error.message, marker, advice);
+}
 
 Error& last_error() {
     thread_local Error last{TUTTI_OK, -1, -1, {}};
@@ -15,6 +48,7 @@ Error& last_error() {
 
 tutti_status keep(const Error& error) {
     last_error() = error;
+    last_error().message = error_text(error);
     return error.status;
 }
 
@@ -35,7 +69,7 @@ Error current_exception() {
     }
 }
 
-tl::unexpected<Error> fail_errno(int saved_errno, std::string_view what) {
+ErrorResult fail_errno(int saved_errno, std::string_view what) {
     char text[128];
     // The GNU variant, which may return a constant instead of filling the buffer.
     return fail(saved_errno == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM, "{}: {}", what,

@@ -40,8 +40,9 @@ tutti_status guard(const char* function, Body&& body) noexcept {
     return result ? TUTTI_OK : keep(in_function(function, std::move(result).error()));
 }
 
-inline tl::unexpected<Error> null_argument(const char* function, const char* argument) {
-    return fail(TUTTI_ERR_INVALID, "{}: {} is NULL", function, argument);
+inline ErrorResult null_argument(const char* function, const char* argument) {
+    return fail(TUTTI_ERR_INVALID, "{}: {} is NULL", function, argument)
+        .advice("pass a pointer that is not NULL");
 }
 
 }  // namespace tutti::trainer

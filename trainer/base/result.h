@@ -17,34 +17,50 @@ struct Error {
     int rank = -1;
     int device = -1;
     std::string message;
-    bool agreed = false;  // every rank has it in the same place: nobody has to be told
+    bool agreed = false;      // every rank has it in the same place: nobody has to be told
+    std::string advice = {};  // what the reader should do; if empty, error_text gives the status's
 };
 
 template <typename T = void>
 using Result = tl::expected<T, Error>;
 
+/// "MESSAGE. What to do: ADVICE", as tutti_last_error has it; the advice of a cause from there
+/// stays.
+std::string error_text(const Error& error);
+
+/// An Error on its way to a Result, to which the maker of the message adds what the reader should
+/// do: an imperative without a full stop.
+class ErrorResult : public tl::unexpected<Error> {
+public:
+    explicit ErrorResult(Error error) : tl::unexpected<Error>(std::move(error)) {}
+
+    template <typename... Args>
+    ErrorResult&& advice(fmt::format_string<Args...> text, Args&&... args) && {
+        value().advice = fmt::format(text, std::forward<Args>(args)...);
+        return std::move(*this);
+    }
+};
+
 template <typename... Args>
-tl::unexpected<Error> fail(tutti_status status, fmt::format_string<Args...> text, Args&&... args) {
-    return tl::unexpected<Error>(
-        Error{status, -1, -1, fmt::format(text, std::forward<Args>(args)...)});
+ErrorResult fail(tutti_status status, fmt::format_string<Args...> text, Args&&... args) {
+    return ErrorResult({status, -1, -1, fmt::format(text, std::forward<Args>(args)...)});
 }
 
 /// The error of a request that the program should not have made.
 template <typename... Args>
-tl::unexpected<Error> invalid(fmt::format_string<Args...> text, Args&&... args) {
+ErrorResult invalid(fmt::format_string<Args...> text, Args&&... args) {
     return fail(TUTTI_ERR_INVALID, text, std::forward<Args>(args)...);
 }
 
 /// The same, naming the device at fault.
 template <typename... Args>
-tl::unexpected<Error> fail_device(tutti_status status, int device, fmt::format_string<Args...> text,
-                                  Args&&... args) {
-    return tl::unexpected<Error>(
-        Error{status, -1, device, fmt::format(text, std::forward<Args>(args)...)});
+ErrorResult fail_device(tutti_status status, int device, fmt::format_string<Args...> text,
+                        Args&&... args) {
+    return ErrorResult({status, -1, device, fmt::format(text, std::forward<Args>(args)...)});
 }
 
 /// "what: strerror(saved_errno)".
-tl::unexpected<Error> fail_errno(int saved_errno, std::string_view what);
+ErrorResult fail_errno(int saved_errno, std::string_view what);
 
 /// A status of tutti.h as a result. The error's message names the work in progress, then has
 /// tutti_last_error's sentence.

@@ -77,7 +77,7 @@ bool is_own(long code) {
     return std::find(std::begin(own), std::end(own), std::abs(code)) != std::end(own);
 }
 
-tl::unexpected<Error> fail_fi(const fi_info& info, std::string_view what, long code) {
+ErrorResult fail_fi(const fi_info& info, std::string_view what, long code) {
     return fail(code == -FI_ENOMEM ? Code::no_memory : Code::system, "libfabric ({}): {}: {}",
                 info.fabric_attr->prov_name, what, reason(code));
 }

@@ -29,7 +29,7 @@ template <typename T>
 using Fid = std::unique_ptr<T, CloseFid>;
 
 /// A libfabric call that failed: "libfabric (tcp): what: reason". Takes -FI_E… as it comes.
-tl::unexpected<Error> fail_fi(const fi_info& info, std::string_view what, long code);
+ErrorResult fail_fi(const fi_info& info, std::string_view what, long code);
 
 /// The reason alone.
 std::string reason(long code);

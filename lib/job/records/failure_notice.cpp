@@ -18,7 +18,7 @@ constexpr unsigned notice_stays_us = 900'000;
 
 void FailureNotice::publish(Store& store, const Error& failure) const {
     ByteWriter out;
-    out.put(wall_clock_s()).put(failure.code).put(failure.rank).put_text(failure.message);
+    out.put(wall_clock_s()).put(failure.code).put(failure.rank).put_text(error_text(failure));
     const Bytes bytes = out.take();
     const std::string_view notice = as_text(bytes);
     std::string existing;

@@ -12,8 +12,8 @@ namespace {
 constexpr int missing_patience_ms = 5000;  // for the store to say who has not come
 constexpr Rank max_named_ranks = 16;       // in a message about who is missing
 
-tl::unexpected<Error> taken_error(Rank rank, const RankOwner& self, const RankOwner& owner,
-                                  const std::string& job, const Store& store) {
+ErrorResult taken_error(Rank rank, const RankOwner& self, const RankOwner& owner,
+                        const std::string& job, const Store& store) {
     if (self.sees(owner))
         return fail_rank(Code::invalid, rank,
                          "rank {} is already taken by process {} in {}: two processes have the "

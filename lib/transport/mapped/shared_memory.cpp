@@ -20,21 +20,21 @@ namespace {
 
 constexpr int resize_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-tl::unexpected<Error> fail_memory(int saved_errno, std::string_view what, std::size_t bytes) {
+ErrorResult fail_memory(int saved_errno, std::string_view what, std::size_t bytes) {
     switch (saved_errno) {
         case ENOSPC:
         case ENOMEM:
-            return tl::unexpected<Error>(
-                Error{Code::no_memory, nobody, saved_errno,
-                      fmt::format("/dev/shm or memory is exhausted: {} of {} bytes: {}; raise the "
-                                  "memory limit (docker: --shm-size) or use fewer ranks or rings",
-                                  what, bytes, std::strerror(saved_errno))});
+            return ErrorResult(
+                {Code::no_memory, nobody, saved_errno,
+                 fmt::format("/dev/shm or memory is exhausted: {} of {} bytes: {}; raise the "
+                             "memory limit (docker: --shm-size) or use fewer ranks or rings",
+                             what, bytes, std::strerror(saved_errno))});
         case EMFILE:
         case ENFILE:
-            return tl::unexpected<Error>(
-                Error{Code::system, nobody, saved_errno,
-                      fmt::format("out of file descriptors: {}: {}; raise the limit (ulimit -n)",
-                                  what, std::strerror(saved_errno))});
+            return ErrorResult(
+                {Code::system, nobody, saved_errno,
+                 fmt::format("out of file descriptors: {}: {}; raise the limit (ulimit -n)", what,
+                             std::strerror(saved_errno))});
         default:
             return fail_errno(saved_errno, what);
     }
