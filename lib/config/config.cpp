@@ -21,7 +21,8 @@ Result<int64_t> parse_int(std::string_view text, int64_t low, int64_t high) {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
-        return fail(Code::invalid, "'{}' is not a whole number from {} to {}", text, low, high);
+        return fail(Code::invalid, "'{}' is not a whole number from {} to {}", text, low, high)
+            .advice("give a whole number from {} to {}", low, high);
     return value;
 }
 
@@ -29,7 +30,7 @@ Result<bool> parse_bool(std::string_view text) {
     if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
     if (text == "0" || text == "false" || text == "no" || text == "off" || text.empty())
         return false;
-    return fail(Code::invalid, "'{}' is neither 1 nor 0", text);
+    return fail(Code::invalid, "'{}' is neither 1 nor 0", text).advice("set it to 1 or 0");
 }
 
 Result<> set_bool(bool& target, std::string_view text) {
@@ -68,11 +69,15 @@ Result<> set_transport(Config& c, std::string_view v) {
     std::vector<std::string> names;
     while (!v.empty()) {
         const auto comma = std::min(v.find(','), v.size());
-        if (comma == 0) return fail(Code::invalid, "an empty name in the list");
+        if (comma == 0)
+            return fail(Code::invalid, "the list has an empty name")
+                .advice("put one comma between two names, for example shm,tcp");
         names.emplace_back(v.substr(0, comma));
         v.remove_prefix(std::min(comma + 1, v.size()));
     }
-    if (names.empty()) return fail(Code::invalid, "the list is empty");
+    if (names.empty())
+        return fail(Code::invalid, "the list of transports is empty")
+            .advice("name at least one transport, for example shm,tcp");
     c.transports = std::move(names);
     return {};
 }
@@ -91,14 +96,16 @@ Result<> set_unexpected(Config& c, std::string_view v) {
 
 Result<> set_check(Config& c, std::string_view v) {
     if (v != "frames" && v != "strict")
-        return fail(Code::invalid, "'{}' is neither 'frames' nor 'strict'", v);
+        return fail(Code::invalid, "'{}' is neither 'frames' nor 'strict'", v)
+            .advice("set it to frames or strict");
     c.check = v == "strict" ? Check::strict : Check::frames;
     return {};
 }
 
 Result<> set_progress(Config& c, std::string_view v) {
     if (v != "thread" && v != "manual")
-        return fail(Code::invalid, "'{}' is neither 'thread' nor 'manual'", v);
+        return fail(Code::invalid, "'{}' is neither 'thread' nor 'manual'", v)
+            .advice("set it to thread or manual");
     c.progress = v == "manual" ? ProgressMode::manual : ProgressMode::thread;
     return {};
 }
@@ -111,12 +118,14 @@ Result<> set_device(Config& c, std::string_view v) {
     };
     for (const auto& [name, way] : ways)
         if (v == name) return c.device = way, Result<>{};
-    return fail(Code::invalid, "'{}' is none of library (or nccl), staged, hierarchical, auto", v);
+    return fail(Code::invalid, "'{}' is not a path for collectives on device memory", v)
+        .advice("set it to library (or nccl), staged, hierarchical or auto");
 }
 
 Result<> set_device_split(Config& c, std::string_view v) {
     if (v != "own" && v != "share")
-        return fail(Code::invalid, "'{}' is neither 'own' nor 'share'", v);
+        return fail(Code::invalid, "'{}' is neither 'own' nor 'share'", v)
+            .advice("set it to own or share");
     c.device_split = v == "share" ? DeviceSplit::share : DeviceSplit::own;
     return {};
 }
@@ -124,7 +133,8 @@ Result<> set_device_split(Config& c, std::string_view v) {
 Result<> set_log(Config&, std::string_view v) {
     log::Level level{};
     if (!log::parse_level(v, level))
-        return fail(Code::invalid, "'{}' is none of {}", v, log::level_names());
+        return fail(Code::invalid, "'{}' is not a log level", v)
+            .advice("set it to one of: {}", log::level_names());
     log::set_level(level);
     return {};
 }
@@ -132,91 +142,116 @@ Result<> set_log(Config&, std::string_view v) {
 // Named by the contract, not built yet: asking for them must not be silently ignored.
 Result<> refuse_unless_off(std::string_view v, std::string_view what) {
     TUTTI_ASSIGN(const bool on, parse_bool(v));
-    if (on) return fail(Code::unsupported, "{} is not part of this version", what);
+    if (on)
+        return fail(Code::unsupported, "{} is not part of this version", what)
+            .advice("set it to 0, or leave it out");
     return {};
 }
 
 constexpr ConfigKey keys[] = {
-    {"rank", "0 … size-1", "this process's rank", set_rank},
-    {"size", "1 …", "how many ranks the job has", set_size},
-    {"store", "tcp://host:port, file:///dir", "where the ranks find each other; rank 0 serves tcp",
+    {"rank", "0 … size-1", "The rank of this process.", set_rank},
+    {"size", "1 …", "The number of ranks in the job.", set_size},
+    {"store", "tcp://host:port, file:///dir",
+     "The address or directory through which the ranks find each other. Rank 0 serves a tcp store.",
      [](Config& c, std::string_view v) -> Result<> { return c.store = v, Result<>{}; }},
-    {"store_hosted", "0, 1", "a launcher already serves the tcp store (tutti-run sets it)",
+    {"store_hosted", "0, 1", "1: a launcher already serves the tcp store (tutti-run sets this).",
      [](Config& c, std::string_view v) { return set_bool(c.store_hosted, v); }},
-    {"job", "text", "keeps jobs that share a store apart",
+    {"job", "text", "The name of the job. It keeps jobs that share a store apart.",
      [](Config& c, std::string_view v) -> Result<> { return c.job = v, Result<>{}; }},
-    {"secret", "16 bytes or more", "what the job's processes prove to each other that they know",
+    {"secret", "16 bytes or more",
+     "The secret that every process of the job must know, the same on every rank. Make a random "
+     "one: openssl rand -hex 32.",
      set_secret},
-    {"secret_file", "path", "the secret, from a file or a pipe", set_secret_file},
-    {"transport", "comma list: shm,tcp", "what may be used, in order of preference", set_transport},
-    {"nrings", "1 … 16", "how many streams run at the same time", set_nrings},
-    {"timeout_ms", "0 …", "every operation's deadline; 0: for ever", set_timeout},
+    {"secret_file", "path", "The path of a file or pipe that holds the secret.", set_secret_file},
+    {"transport", "comma list: shm,tcp",
+     "The transports that tutti may use, in order of preference.", set_transport},
+    {"nrings", "1 … 16", "The number of streams whose operations run at the same time.",
+     set_nrings},
+    {"timeout_ms", "0 …", "The deadline of each operation in milliseconds; 0: no deadline.",
+     set_timeout},
     {"unexpected_bytes", "0 …",
-     "of one rank's messages that another keeps before it receives them; more wait at their sender",
+     "The number of bytes that a rank keeps of another rank's messages before its program receives "
+     "them. Beyond that, the sender waits.",
      set_unexpected},
     {"window_bytes", "0 … 512 MiB",
-     "of one lane's messages between hosts that lie far apart, how much may be under way to a rank",
+     "The number of bytes of one lane that may be on the way to a rank, between hosts with a round "
+     "trip of over 1 ms.",
      [](Config& c, std::string_view v) {
          return set_number(c.window_bytes, v, 0, int64_t{512} << 20);
      }},
     {"round_trip_ms", "-1, 0 … 60000",
-     "how long a message takes between hosts and back, for choices; -1: measure it at the start",
+     "The round-trip time between hosts in milliseconds, from which tutti chooses algorithms. -1: "
+     "measure it at the start; 0: the hosts are next to each other.",
      [](Config& c, std::string_view v) { return set_number(c.round_trip_ms, v, -1, 60'000); }},
     {"iface", "eth0, 10.0.0.1",
-     "the interface or address to listen on; else the one on the way to a tcp store, or the first "
-     "that is not loopback",
+     "The network interface or address to listen on. If empty: the one that leads to the tcp "
+     "store, or else the first that is not loopback.",
      [](Config& c, std::string_view v) -> Result<> { return c.iface = v, Result<>{}; }},
-    {"ofi_provider", "tcp, verbs, efa, …", "libfabric's provider for the transport ofi",
+    {"ofi_provider", "tcp, verbs, efa, …",
+     "The libfabric provider for the transport ofi. If empty, tutti chooses one.",
      [](Config& c, std::string_view v) -> Result<> { return c.ofi_provider = v, Result<>{}; }},
     {"fabric_ports", "1 … 16",
-     "UCX workers or libfabric endpoints of every rank; streams take turns",
+     "The number of UCX workers or libfabric endpoints of each rank. Streams take turns on them.",
      [](Config& c, std::string_view v) { return set_number(c.fabric_ports, v, 1, 16); }},
-    {"host_id", "text", "act as another host than the neighbours on this machine",
+    {"host_id", "text",
+     "A name for the host of this rank. Ranks of one machine with different names act as if they "
+     "were on different hosts.",
      [](Config& c, std::string_view v) -> Result<> { return c.host_id = v, Result<>{}; }},
     {"algo", "ring, recursive_doubling, …",
-     "the algorithm wherever it fits, instead of tutti's choice",
+     "The algorithm that tutti uses wherever it fits, instead of its own choice.",
      [](Config& c, std::string_view v) -> Result<> { return c.algo = v, Result<>{}; }},
-    {"tuning", "path", "a file of measured constants and choices, made by tutti-tune",
+    {"tuning", "path",
+     "The path of a tuning file of tutti-tune, with measured constants and choices.",
      [](Config& c, std::string_view v) -> Result<> { return c.tuning = v, Result<>{}; }},
     {"fit_ms", "0 … 60000",
-     "measure this long at start-up to fit the cost model to this machine; 0: do not",
+     "The time in milliseconds in which tutti measures this machine at the start, to fit its cost "
+     "model. 0: it does not measure.",
      [](Config& c, std::string_view v) { return set_number(c.fit_ms, v, 0, 60'000); }},
-    {"check", "frames, strict", "strict: agree on every call before any data moves", set_check},
-    {"progress", "thread, manual", "manual: the program calls tutti_progress, no thread of ours",
+    {"check", "frames, strict", "strict: all ranks agree on each call before any data moves.",
+     set_check},
+    {"progress", "thread, manual",
+     "thread: a thread of tutti makes progress. manual: tutti starts no thread, and the program "
+     "calls tutti_progress.",
      set_progress},
     {"device", "library, staged, hierarchical, auto",
-     "how collectives on device memory are done: by NCCL; through host memory, where ranks without "
-     "a device may take part; by NCCL within each host and tutti between them; or as what the "
-     "ranks "
-     "have allows",
+     "The path of collectives on device memory. library (or nccl): NCCL. staged: through host "
+     "memory, where ranks without a device may take part. hierarchical: NCCL within each host, "
+     "tutti between the hosts. auto: the first of library, hierarchical and staged that all ranks "
+     "can use.",
      set_device},
-    {"device_tile_bytes", "4096 …",
-     "of what goes between device and wire in tiles: bytes of one; the same on every rank",
+    {"device_tile_bytes", "4096 … 1 GiB",
+     "The size in bytes of the tiles in which data moves between the device and the wire.",
      [](Config& c, std::string_view v) {
          return set_number(c.device_tile_bytes, v, 4096, int64_t{1} << 30);
      }},
     {"device_rings", "1 … 16",
-     "how many NCCL communicators a communicator has side by side; the same on every rank",
+     "The number of NCCL communicators that each communicator has side by side.",
      [](Config& c, std::string_view v) { return set_number(c.device_rings, v, 1, 16); }},
     {"device_split", "own, share",
-     "whether what is split off a communicator on devices shares its NCCL resources, and its fate",
+     "own: a communicator from a split joins NCCL anew, with its first call on device memory. "
+     "share: it shares the NCCL resources of its parent, and fails with it.",
      set_device_split},
-    {"cuda_library", "auto, path", "the CUDA driver to load where the program has not loaded it",
+    {"cuda_library", "auto, path",
+     "The path of the CUDA driver that tutti loads if the program has not loaded it. auto: the "
+     "system's driver.",
      [](Config& c, std::string_view v) -> Result<> { return c.cuda_library = v, Result<>{}; }},
     {"nccl_library", "path",
-     "the NCCL to use; else the one that the program has loaded, or the system's",
+     "The path of the NCCL library. If empty: the one that the program has loaded, or else the "
+     "system's.",
      [](Config& c, std::string_view v) -> Result<> { return c.nccl_library = v, Result<>{}; }},
-    {"reproducible", "0", "sums independent of the rank count",
+    {"reproducible", "0",
+     "Sums that do not depend on the number of ranks. Not part of this version: only 0 is allowed.",
      [](Config&, std::string_view v) { return refuse_unless_off(v, "reproducible summation"); }},
-    {"tls", "0", "encrypted connections",
+    {"tls", "0", "Encrypted connections. Not part of this version: only 0 is allowed.",
      [](Config&, std::string_view v) { return refuse_unless_off(v, "TLS"); }},
-    {"insecure", "0, 1", "listen beyond loopback without a secret",
+    {"insecure", "0, 1", "1: tutti listens beyond loopback without a secret.",
      [](Config& c, std::string_view v) { return set_bool(c.insecure, v); }},
     {"dump", "path",
-     "when an operation fails: the flight recorder goes to PATH.RANK.jsonl, besides its end to the "
-     "log",
+     "The path to which each rank writes its flight recorder when an operation fails: "
+     "PATH.RANK.jsonl. The end of the recorder goes to the log too.",
      [](Config& c, std::string_view v) -> Result<> { return c.dump = v, Result<>{}; }},
-    {"log", "trace, debug, info, warn, error, off", "what is logged to standard error", set_log},
+    {"log", "trace, debug, info, warn, error, off",
+     "The least severe level of the messages that tutti logs to standard error.", set_log},
 };
 
 // The variables of other launchers, the innermost first: torchrun runs inside what mpirun or srun
@@ -294,10 +329,9 @@ std::span<const ConfigKey> config_keys() {
 Result<> check_secret(std::string_view secret) {
     constexpr std::size_t least_bytes = 16;
     if (secret.empty() || secret.size() >= least_bytes) return {};
-    return fail(Code::invalid,
-                "the secret has {} bytes, at least {} random ones are needed: make one with "
-                "`openssl rand -hex 32`",
-                secret.size(), least_bytes);
+    return fail(Code::invalid, "the secret has {} bytes, but a secret needs at least {}",
+                secret.size(), least_bytes)
+        .advice("make a random secret with `openssl rand -hex 32`");
 }
 
 std::string variable_of(std::string_view key) {
@@ -316,7 +350,7 @@ Result<> set_config(Config& config, std::string_view key, std::string_view value
     }
     std::string names;
     for (const ConfigKey& k : keys) names += fmt::format("{}{}", names.empty() ? "" : ", ", k.name);
-    return fail(Code::invalid, "unknown setting '{}'; there are: {}", key, names);
+    return fail(Code::invalid, "unknown setting '{}'", key).advice("use one of: {}", names);
 }
 
 Result<Config> config_from_environment(const GetEnv& get_env) {
@@ -354,20 +388,21 @@ Result<> check_whole(const Config& config) {
     const auto& [rank, size, store] = config.said;
     if (!rank.empty() && size.empty())
         return fail(Code::invalid,
-                    "{} says that this is rank {}, but nothing says of how many: set TUTTI_SIZE on "
-                    "every rank (1 for a job of one)",
-                    rank, config.rank);
+                    "{} says that this is rank {}, but the number of ranks is not set", rank,
+                    config.rank)
+            .advice("set TUTTI_SIZE on every rank (1 for a job of one rank)");
     if (rank.empty() && !size.empty() && config.size > 1)
         return fail(Code::invalid,
-                    "{} says that there are {} ranks, but nothing says which of them this one is: "
-                    "set TUTTI_RANK, to 0 … {}",
-                    size, config.size, config.size - 1);
+                    "{} says that there are {} ranks, but the rank of this process is not set",
+                    size, config.size)
+            .advice("set TUTTI_RANK to another number from 0 to {} for each process",
+                    config.size - 1);
     if (rank.empty() && size.empty() && !store.empty() && !config.store.empty())
         return fail(Code::invalid,
-                    "{} says that the ranks meet at '{}', but nothing says how many they are and "
-                    "which of them this one is: set TUTTI_RANK and TUTTI_SIZE; for a job of one, "
-                    "no store",
-                    store, config.store);
+                    "{} gives the store '{}', but the rank of this process and the number of "
+                    "ranks are not set",
+                    store, config.store)
+            .advice("set TUTTI_RANK and TUTTI_SIZE; for a job of one rank, remove the store");
     return {};
 }
 

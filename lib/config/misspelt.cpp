@@ -91,7 +91,7 @@ std::vector<std::string> misspelt_variables(const char* const* environment) {
         if (std::find(known.begin(), known.end(), written) != known.end()) continue;
         if (const std::string meant = meant_by(written, known); !meant.empty())
             sentences.push_back(
-                fmt::format("{} is set, and nothing reads it: is {} meant?", written, meant));
+                fmt::format("{} is set but has no effect: did you mean {}?", written, meant));
     }
     return sentences;
 }

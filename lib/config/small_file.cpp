@@ -12,7 +12,8 @@ namespace tutti {
 
 Result<std::string> read_small_file(const std::string& path, std::size_t most_bytes) {
     const auto unreadable = [&] {
-        return fail(Code::invalid, "the file '{}' cannot be read: {}", path, std::strerror(errno));
+        return fail(Code::invalid, "the file '{}' cannot be read: {}", path, std::strerror(errno))
+            .advice("check the path, and that this user may read it");
     };
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd) return unreadable();
@@ -25,9 +26,8 @@ Result<std::string> read_small_file(const std::string& path, std::size_t most_by
         if (got < 0) return unreadable();
         text.append(chunk, static_cast<std::size_t>(got));
         if (text.size() > most_bytes)
-            return fail(Code::invalid,
-                        "the file '{}' is longer than {} bytes: is it the right one?", path,
-                        most_bytes);
+            return fail(Code::invalid, "the file '{}' is longer than {} bytes", path, most_bytes)
+                .advice("check that the path names the right file");
     }
 }
 
@@ -35,7 +35,9 @@ Result<std::string> read_secret_file(const std::string& path) {
     constexpr std::size_t most_bytes = 64 * 1024;
     TUTTI_ASSIGN(std::string text, read_small_file(path, most_bytes));
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-    if (text.empty()) return fail(Code::invalid, "'{}': the file is empty", path);
+    if (text.empty())
+        return fail(Code::invalid, "the file '{}' is empty, but it must hold the secret", path)
+            .advice("write a random secret into it, for example from `openssl rand -hex 32`");
     return text;
 }
 

@@ -221,7 +221,7 @@ TEST_CASE("config: a secret that can be guessed is refused, with a way to make a
         CHECK(config.error().code == Code::invalid);
         CHECK(config.error().message.find(variable) != std::string::npos);
         CHECK(config.error().message.find("has 15 bytes") != std::string::npos);
-        CHECK(config.error().message.find("openssl rand -hex 32") != std::string::npos);
+        CHECK(config.error().advice.find("openssl rand -hex 32") != std::string::npos);
     }
     ::unlink(path.c_str());
     Config config;
@@ -271,6 +271,7 @@ TEST_CASE("config: a value that makes no sense names its variable and what is ex
     REQUIRE(bad.error().message.find(
                 "SLURM_PROCID: setting 'rank' (0 … size-1): 'two' is not a whole number") !=
             std::string::npos);
+    CHECK(bad.error().advice == "give a whole number from 0 to 2147483646");
     Config config;
     REQUIRE_FALSE(set_config(config, "transport", ""));
     REQUIRE_FALSE(set_config(config, "transport", "shm,,tcp"));
@@ -288,7 +289,7 @@ TEST_CASE("config: half of what places a process in a job is refused, naming wha
              Half{{{"TUTTI_RANK", "0"}}, "TUTTI_RANK says that this is rank 0", "set TUTTI_SIZE"},
              Half{{{"RANK", "1"}}, "RANK says that this is rank 1", "set TUTTI_SIZE"},
              Half{{{"JOB_COMPLETION_INDEX", "0"}}, "JOB_COMPLETION_INDEX", "set TUTTI_SIZE"},
-             Half{{{"TUTTI_SIZE", "4"}}, "TUTTI_SIZE says that there are 4 ranks", "0 … 3"},
+             Half{{{"TUTTI_SIZE", "4"}}, "TUTTI_SIZE says that there are 4 ranks", "0 to 3"},
              Half{{{"TUTTI_STORE", "file:///x"}}, "TUTTI_STORE", "TUTTI_RANK and TUTTI_SIZE"},
          }) {
         INFO(said);
@@ -298,7 +299,7 @@ TEST_CASE("config: half of what places a process in a job is refused, naming wha
         REQUIRE_FALSE(whole);
         CHECK(whole.error().code == Code::invalid);
         CHECK(whole.error().message.find(said) != std::string::npos);
-        CHECK(whole.error().message.find(missing) != std::string::npos);
+        CHECK(whole.error().advice.find(missing) != std::string::npos);
         // The program may say the rest.
         REQUIRE(set_config(*config, "rank", "0"));
         REQUIRE(set_config(*config, "size", "1"));
@@ -335,7 +336,7 @@ TEST_CASE("config: variables that are nearly settings are named, and a program's
                                             {"TUTTI_SECRETFILE", "TUTTI_SECRET_FILE"},
                                             {"TUTTI_TRAINER_THREAD", "TUTTI_TRAINER_THREADS"}}) {
         CHECK(told((written + "=1").c_str()) ==
-              fmt::format("{} is set, and nothing reads it: is {} meant?", written, meant));
+              fmt::format("{} is set but has no effect: did you mean {}?", written, meant));
     }
     for (const ConfigKey& key : config_keys())
         CHECK(told((variable_of(key.name) + "=1").c_str()) == "");

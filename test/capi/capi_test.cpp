@@ -88,7 +88,8 @@ TEST_CASE("capi: what this build cannot do is said, not ignored") {
 TEST_CASE("capi: settings are checked when they are set") {
     tutti_config* config = nullptr;
     REQUIRE(tutti_config_create(&config) == TUTTI_OK);
-    expect_invalid(tutti_config_set(config, "colour", "red"), "there are: rank, size, store");
+    expect_invalid(tutti_config_set(config, "colour", "red"),
+                   "unknown setting 'colour'. What to do: use one of: rank, size, store");
     expect_invalid(tutti_config_set(config, "nrings", "0"),
                    "'0' is not a whole number from 1 to 16");
     expect_invalid(tutti_config_set(config, "rank", "-1"), "setting 'rank'");

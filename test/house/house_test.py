@@ -456,6 +456,15 @@ class Files(unittest.TestCase):
         self.assertTrue(documented)
         self.assertEqual(documented, set(re.findall(r'"(TUTTI_\w+)"', listed)), "others in lib/config/misspelt.cpp")
 
+    def test_the_help_of_each_setting_opens_its_row_in_the_configuration_page(self):
+        table = read(SOURCE / "lib" / "config" / "config.cpp").partition("ConfigKey keys[]")[2].partition("\n};")[0]
+        helps = {name: "".join(re.findall(r'"([^"]*)"', text)) for name, text
+                 in re.findall(r'^    \{"(\w+)", "[^"]*",((?:\s*"[^"]*")+)', table, re.MULTILINE)}
+        rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\|[^|]*\| (.*) \|$", read(SOURCE / "docs" / "configuration.md"),
+                               re.MULTILINE))
+        self.assertGreater(len(helps), 30)
+        self.assertEqual([name for name, text in helps.items() if not rows.get(name, "").startswith(text)], [])
+
     def test_the_walk_through_of_a_new_transport_quotes_the_loopback_port(self):
         code = {line.strip() for folder in ("loopback", "plain")
                 for path in (SOURCE / "test" / "transport" / folder).iterdir() for line in read(path).splitlines()}

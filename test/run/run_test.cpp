@@ -123,7 +123,7 @@ TEST_CASE("tutti-run: says what is wrong with the file of the secret") {
     };
     CHECK(contains(said(folder.path), "Is a directory"));
     CHECK(contains(said(folder.path / "none"), "No such file or directory"));
-    CHECK(contains(said("/dev/null"), "the file is empty"));
+    CHECK(contains(said("/dev/null"), "the file '/dev/null' is empty"));
 }
 
 TEST_CASE("tutti-run: the first failure ends the others and gives the exit code") {
