@@ -90,14 +90,18 @@ Acceptor::Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler han
       handler_(std::move(handler)),
       options_(options) {
     if (!timer_) {
-        log::error("accept: cannot create a timer (errno {}): silent peers stay connected", errno);
+        log::error("{}", error_text(fail_errno(errno,
+                                               "accept: cannot create a timer, so connections of "
+                                               "silent peers stay open")
+                                        .value()));
     } else if (auto added = reactor_.add(timer_.get(), EPOLLIN, [this](uint32_t) { tick(); });
                !added) {
-        log::error("accept: {}", added.error().message);
+        log::error("accept: {}", error_text(added.error()));
     }
     if (auto added = reactor_.add(listener_.get(), EPOLLIN, [this](uint32_t) { accept_ready(); });
         !added)
-        log::error("accept: nobody can connect: {}", added.error().message);
+        log::error("accept: other processes cannot connect to this one: {}",
+                   error_text(added.error()));
 }
 
 Acceptor::~Acceptor() {
@@ -142,9 +146,11 @@ void Acceptor::short_of_descriptors(int sys_errno) {
     if (sys_errno == EMFILE || sys_errno == ENFILE)
         starving_since_ns.compare_exchange_strong(none, now_ns());
     if (!std::exchange(warned_, true))
-        log::warn("accept: {}: connections wait, {} handshakes are open ({})",
-                  std::strerror(sys_errno), pending_.size(),
-                  sys_errno == EMFILE ? "raise `ulimit -n`" : "the whole system is short of it");
+        log::warn("{}", error_text(fail_errno(sys_errno,
+                                              fmt::format("accept: new connections wait, and {} "
+                                                          "handshakes are open",
+                                                          pending_.size()))
+                                       .value()));
     for (const bool has_spoken : {false, true})
         if (Pending* const oldest = oldest_stranger(has_spoken, starving_share)) {
             drop(*oldest, "out of file descriptors");
@@ -216,7 +222,7 @@ void Acceptor::pending_ready(Pending& pending) {
             if (got < 0 && errno == EINTR) continue;
             if (got <= 0 && pending.stage == Pending::HandshakeStage::auth &&
                 pending.auth.has_proved())
-                return turn_away(pending, "it hung up on our proof");
+                return turn_away(pending, "it closed the connection after this rank's proof");
             if (got <= 0) return drop(pending, "the peer closed the connection");
             pending.in.insert(pending.in.end(), chunk.begin(), chunk.begin() + got);
             if (pending.in.size() < wants) continue;
@@ -249,7 +255,7 @@ bool Acceptor::advance(Pending& pending) {
     // A fresh socket's buffer takes these few bytes whole; if not, the peer is up to no good.
     const ssize_t sent = send(pending.fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
     if (sent != static_cast<ssize_t>(reply.size())) {
-        drop(pending, "the peer does not take our answer");
+        drop(pending, "the peer does not read the answer");
         return false;
     }
     if (state == AuthServer::State::done) {
@@ -280,10 +286,12 @@ void Acceptor::turn_away(Pending& pending, std::string_view why) {
     const uint64_t count = ++turned_away_;
     if (const int64_t now = now_ns(); now >= tell_again_ns_) {
         tell_again_ns_ = now + tell_ns;
-        log::warn(
-            "{}: turned away {}: {}; {} so far. Most likely it has another TUTTI_SECRET or "
-            "TUTTI_JOB than this rank",
-            key_.context, origin_of(pending.fd.get()), why, count);
+        log::warn("{}", error_text(fail(Code::auth,
+                                        "{}: turned away {}: {}; {} so far, probably with another "
+                                        "TUTTI_SECRET or TUTTI_JOB than this rank",
+                                        key_.context, origin_of(pending.fd.get()), why, count)
+                                       .advice("compare TUTTI_SECRET and TUTTI_JOB of all ranks")
+                                       .value()));
     }
     drop(pending, why);
 }
@@ -314,7 +322,8 @@ void Acceptor::drop_stale() {
 Result<> introduce(int fd, const AuthKey& key, ByteView hello, Deadline deadline) {
     if (hello.size() > max_hello_bytes)
         return fail(Code::invalid, "a hello of {} bytes is over the limit of {}", hello.size(),
-                    max_hello_bytes);
+                    max_hello_bytes)
+            .advice("use shorter names (TUTTI_JOB, TUTTI_HOST_ID)");
     TUTTI_TRY(authenticate_client(fd, key, deadline));
     return send_frame(fd, hello, deadline);
 }

@@ -26,13 +26,15 @@ bool is_own_address(const std::string& text) {
 }  // namespace
 
 Result<HostPort> parse_host_port(std::string_view text) {
-    constexpr std::string_view expected = "expected host:port or [IPv6 address]:port";
+    const auto malformed = [&](std::string_view problem) {
+        return fail(Code::invalid, "\"{}\" {}", text, problem)
+            .advice("write host:port or [IPv6 address]:port, with a port from 0 to 65535");
+    };
     HostPort out;
     std::string_view rest = text;
     if (text.starts_with('[')) {
         const auto end = text.find(']');
-        if (end == std::string_view::npos)
-            return fail(Code::invalid, "\"{}\" has no closing bracket: {}", text, expected);
+        if (end == std::string_view::npos) return malformed("has no closing bracket");
         out.host = text.substr(1, end - 1);
         rest = text.substr(end + 1);
     } else {
@@ -40,16 +42,14 @@ Result<HostPort> parse_host_port(std::string_view text) {
         out.host = text.substr(0, colon);
         rest = colon == std::string_view::npos ? "" : text.substr(colon);
         if (text.find(':', colon + 1) != std::string_view::npos && !rest.empty())
-            return fail(Code::invalid, "\"{}\" has more than one colon: {}", text, expected);
+            return malformed("has more than one colon");
     }
-    if (out.host.empty()) return fail(Code::invalid, "\"{}\" has no host: {}", text, expected);
-    if (!rest.starts_with(':'))
-        return fail(Code::invalid, "\"{}\" has no port: {}", text, expected);
+    if (out.host.empty()) return malformed("has no host");
+    if (!rest.starts_with(':')) return malformed("has no port");
     rest.remove_prefix(1);
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out.port);
     if (error != std::errc{} || end != rest.data() + rest.size())
-        return fail(Code::invalid, "\"{}\" in \"{}\" is no port number (0 to 65535): {}", rest,
-                    text, expected);
+        return malformed("has no port number behind its colon");
     return out;
 }
 
@@ -77,9 +77,8 @@ Result<std::string> choose_address(const AddressWish& wish) {
     for (const Interface& i : interfaces)
         known += fmt::format("{}{} ({}{})", known.empty() ? "" : ", ", i.name, i.address.host(),
                              i.up ? "" : ", down");
-    return fail(Code::invalid,
-                "\"{}\" is no network interface or address of this machine; it has: {}", iface,
-                known);
+    return fail(Code::invalid, "this machine has no network interface or address \"{}\"", iface)
+        .advice("set TUTTI_IFACE to one of: {}", known);
 }
 
 std::string address_towards(const HostPort& other, Deadline deadline) {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view magic = "tutti/1\n";
 constexpr std::size_t nonce_bytes = 32;
 constexpr std::size_t proof_bytes = 32;
-// Secret and job go into one proof: which of them differs, nobody can tell.
+// Secret and job go into one proof, so this process cannot tell which of them differs.
 constexpr std::string_view compare_secrets =
     "compare TUTTI_SECRET and TUTTI_JOB, which must be the same on every rank";
 
@@ -44,7 +44,8 @@ Result<Bytes> prove(const AuthKey& key, std::string_view side, ByteView nonce_c,
              reinterpret_cast<const unsigned char*>(text.data()), text.size(),
              reinterpret_cast<unsigned char*>(proof.data()), &length) == nullptr ||
         length != proof_bytes)
-        return fail(Code::system, "authentication: HMAC-SHA-256 failed in OpenSSL");
+        return fail(Code::system, "authentication: HMAC-SHA-256 failed in OpenSSL")
+            .advice("check that the installed OpenSSL allows HMAC with SHA-256");
     return proof;
 }
 
@@ -63,15 +64,14 @@ bool equal_in_constant_time(ByteView a, ByteView b) {
 ErrorResult broken(const Error& error) {
     if (error.code == Code::timeout)
         return fail(Code::timeout, "the other side did not finish the authentication: {}",
-                    error.message);
+                    error.message)
+            .advice("check that a rank of this job listens at that address, and is not stopped");
     if (error.code != Code::peer_lost) return wrap(error, "authentication");
-    return ErrorResult(
-        {Code::auth, nobody, ECONNRESET,
-         fmt::format(
-             "the other side closed the connection during authentication: it is not "
-             "this job's, is shutting down, is out of file descriptors, or does not accept our "
-             "proof; {}",
-             compare_secrets)});
+    return ErrorResult({Code::auth, nobody, ECONNRESET,
+                        "the other side closed the connection during authentication: it does not "
+                        "belong to this job, is shutting down, is out of file descriptors, or "
+                        "rejected the secret"})
+        .advice(compare_secrets);
 }
 
 Result<> exchange(int fd, ByteView out, std::span<std::byte> in, Deadline deadline) {
@@ -93,14 +93,15 @@ Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline) {
     const ByteView nonce_s = ByteView(answer).first(nonce_bytes);
     TUTTI_ASSIGN(const Bytes expected, prove_server(key, nonce_c, nonce_s));
     if (!equal_in_constant_time(ByteView(answer).subspan(nonce_bytes), expected))
-        return fail(Code::auth, "the other side has another secret, or serves another job; {}",
-                    compare_secrets);
+        return fail(Code::auth, "the other side has another secret, or serves another job")
+            .advice(compare_secrets);
     TUTTI_ASSIGN(const Bytes proof, prove_client(key, nonce_c, nonce_s));
     std::byte accepted{};
     TUTTI_TRY(exchange(fd, proof, {&accepted, 1}, deadline));
     if (accepted != std::byte{1})
-        return fail(Code::auth, "the other side answered {} instead of accepting; {}",
-                    static_cast<int>(accepted), compare_secrets);
+        return fail(Code::auth, "the other side answered {} instead of accepting the secret",
+                    static_cast<int>(accepted))
+            .advice(compare_secrets);
     return {};
 }
 
@@ -125,14 +126,17 @@ AuthServer::State AuthServer::feed(ByteView in, Bytes& reply) {
 
 Result<Bytes> AuthServer::answer(ByteView in) {
     if (wants() == 0 || in.size() != wants())
-        return fail(Code::auth, "authentication fed out of turn");
+        return fail(Code::auth, "authentication received {} bytes instead of {}", in.size(),
+                    wants())
+            .advice("report this as a bug of tutti");
     return stage_ == 0 ? greet(in) : judge(in);
 }
 
 // The client's first bytes: our nonce, and the proof that we know the secret.
 Result<Bytes> AuthServer::greet(ByteView in) {
     if (as_text(in.first(magic.size())) != magic)
-        return fail(Code::auth, "the client does not speak tutti's protocol");
+        return fail(Code::auth, "the client does not speak tutti's protocol")
+            .advice("find out which program connects to this port, or use another port");
     nonce_c_.assign(in.begin() + magic.size(), in.end());
     TUTTI_ASSIGN(nonce_s_, random_bytes(nonce_bytes));
     TUTTI_ASSIGN(const Bytes proof, prove_server(key_, nonce_c_, nonce_s_));
@@ -145,8 +149,8 @@ Result<Bytes> AuthServer::greet(ByteView in) {
 Result<Bytes> AuthServer::judge(ByteView in) const {
     TUTTI_ASSIGN(const Bytes expected, prove_client(key_, nonce_c_, nonce_s_));
     if (!equal_in_constant_time(in, expected))
-        return fail(Code::auth, "the client has another secret, or is of another job; {}",
-                    compare_secrets);
+        return fail(Code::auth, "the client has another secret, or belongs to another job")
+            .advice(compare_secrets);
     return Bytes{std::byte{1}};
 }
 
@@ -154,7 +158,8 @@ Result<Bytes> random_bytes(std::size_t n) {
     Bytes out(n);
     begin_openssl();
     if (RAND_bytes(reinterpret_cast<unsigned char*>(out.data()), static_cast<int>(n)) != 1)
-        return fail(Code::system, "the system has no random bytes (OpenSSL's RAND_bytes failed)");
+        return fail(Code::system, "the system has no random bytes (OpenSSL's RAND_bytes failed)")
+            .advice("check that this process may call getrandom, or read /dev/urandom");
     return out;
 }
 

@@ -77,7 +77,8 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadli
     LookupResult answer = look_up(what, AI_NUMERICHOST);
     if (answer.error == EAI_NONAME) {
         const auto too_late = [&] {
-            return fail(Code::timeout, "looking up the host name \"{}\" took too long", what.host);
+            return fail(Code::timeout, "timed out looking up the host name \"{}\"", what.host)
+                .advice("check DNS on this machine, or use the host's address");
         };
         if (deadline.passed()) return too_late();
         // getaddrinfo() has no time-out, so a name is looked up on a thread that can be left
@@ -105,9 +106,11 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadli
                           fmt::format("cannot look up the host name \"{}\"", what.host));
     if (answer.error != 0)
         return fail(Code::system, "cannot look up the host name \"{}\": {}", what.host,
-                    gai_strerror(answer.error));
+                    gai_strerror(answer.error))
+            .advice("add the name to DNS or to /etc/hosts of this machine, or use the address");
     if (answer.addresses.empty())
-        return fail(Code::system, "the host name \"{}\" has no address", what.host);
+        return fail(Code::system, "the host name \"{}\" has no address", what.host)
+            .advice("add an address for it to DNS or to /etc/hosts of this machine");
     return std::move(answer.addresses);
 }
 

@@ -45,8 +45,8 @@ Result<SocketAddress> abstract_address(const std::string& name) {
     SocketAddress address;
     auto* un = reinterpret_cast<sockaddr_un*>(&address.storage);
     if (name.empty() || name.size() > sizeof un->sun_path - 1)
-        return fail(Code::invalid, "Unix socket name \"{}\": 1 to {} bytes are allowed", name,
-                    sizeof un->sun_path - 1);
+        return fail(Code::invalid, "the Unix socket name \"{}\" has {} bytes", name, name.size())
+            .advice("give a name of 1 to {} bytes", sizeof un->sun_path - 1);
     un->sun_family = AF_UNIX;
     std::memcpy(un->sun_path + 1, name.data(), name.size());
     address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -59,12 +59,18 @@ Result<UniqueFd> listen_at(const SocketAddress& address, const HostPort& at) {
     if (bind(fd.get(), address.get(), address.bytes) == 0 && listen(fd.get(), backlog) == 0)
         return fd;
     if (errno == EADDRINUSE && at.port == 0)
-        return fail_errno(errno, fmt::format("all ports of {} that the system gives out are in use "
-                                             "(net.ipv4.ip_local_port_range)",
-                                             at.host));
+        return fail_errno(errno, fmt::format("no port is free on {}", at.host))
+            .advice(
+                "end programs that have ports open (`ss -ltnp` lists them), or widen the range "
+                "`sysctl net.ipv4.ip_local_port_range`");
     if (errno == EADDRINUSE)
-        return fail_errno(errno, fmt::format("port {} on {} is in use", at.port, at.host));
-    return fail_errno(errno, fmt::format("cannot listen on {}", format_host_port(at)));
+        return fail_errno(errno, fmt::format("port {} on {} is in use", at.port, at.host))
+            .advice("end the program that uses the port (`ss -ltnp` names it), or choose another");
+    auto failed = fail_errno(errno, fmt::format("cannot listen on {}", format_host_port(at)));
+    if (failed.value().sys_errno == EADDRNOTAVAIL)
+        return std::move(failed).advice(
+            "use an address of this machine; `tutti-info interfaces` lists them");
+    return failed;
 }
 
 struct Ends {
@@ -163,8 +169,31 @@ Result<UniqueFd> try_all(const std::vector<SocketAddress>& addresses, Deadline d
     return last;
 }
 
+// "": the advice of the cause stays.
+std::string_view connect_advice(int error) {
+    switch (error) {
+        case ECONNREFUSED:
+        case ECONNRESET:
+            return "check that the other side runs, and that it listens at this address";
+        case ETIMEDOUT:
+        case EHOSTUNREACH:
+        case EHOSTDOWN:
+        case ENETUNREACH:
+        case ENETDOWN:
+            return "check the network and the firewalls between the two hosts, and that "
+                   "TUTTI_IFACE names an interface which the other hosts reach";
+        case EADDRNOTAVAIL:
+            return "widen the range of local ports (sysctl net.ipv4.ip_local_port_range)";
+        case EAGAIN:
+            return "check that the other side is not stopped: its queue of connections is full";
+        default:
+            return {};
+    }
+}
+
 ErrorResult not_connected(Error cause, std::string_view to, int64_t start_ns, Deadline deadline) {
     const bool late = deadline.passed();
+    if (const auto advice = connect_advice(cause.sys_errno); !advice.empty()) cause.advice = advice;
     if (late && cause.code != Code::invalid) cause.code = Code::timeout;
     return wrap(std::move(cause), fmt::format("cannot connect to {} ({} {} ms)", to,
                                               late ? "gave up after" : "tried for",
@@ -198,7 +227,8 @@ Result<uint16_t> local_port(int fd) {
     if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0)
         return fail_errno(errno, "cannot read a socket's own address");
     if (const auto port = address.port()) return *port;
-    return fail(Code::invalid, "file descriptor {} is no TCP socket", fd);
+    return fail(Code::invalid, "file descriptor {} is not a TCP socket", fd)
+        .advice("pass a TCP socket");
 }
 
 Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) {
@@ -217,7 +247,7 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
             cause = not_found.value_or(addresses.error());
         } else {
             if (!not_found && options.keep_trying)
-                log::warn("{}: trying on", addresses.error().message);
+                log::warn("retrying until the deadline: {}", error_text(addresses.error()));
             not_found = cause = addresses.error();
         }
         if (!options.keep_trying || !passing || options.deadline.passed() || wait_cancelled())

@@ -38,9 +38,10 @@ Result<> wait_ready(int fd, short events, Deadline deadline, const TransferProgr
     while (true) {
         const int ready = poll_serving(&waiting, static_cast<int>(deadline.left_ms(60'000)));
         if (ready > 0) return {};
-        if (ready < 0 && errno != EINTR) return fail_errno(errno, "poll");
+        if (ready < 0 && errno != EINTR)
+            return fail_errno(errno, "cannot wait for a connection (poll)");
         if (deadline.passed() || wait_cancelled())
-            return fail(Code::timeout, "{} only {} of {} bytes in time", progress.verb,
+            return fail(Code::timeout, "timed out: {} only {} of {} bytes", progress.verb,
                         progress.done, progress.total);
     }
 }
@@ -75,14 +76,17 @@ Bytes frame_of(ByteView body) {
 Result<> check_frame(ByteView body) {
     if (body.size() > std::numeric_limits<uint32_t>::max() - sizeof(uint32_t))
         return fail(Code::invalid, "a frame of {} bytes does not fit its 32-bit length",
-                    body.size());
+                    body.size())
+            .advice("send less than 4 GiB in one frame");
     return {};
 }
 
 Result<Bytes> recv_body(int fd, uint32_t bytes, std::size_t max_bytes, Deadline deadline) {
     if (bytes > max_bytes)
-        return fail(Code::invalid, "the other side announces a frame of {} bytes, {} are allowed",
-                    bytes, max_bytes);
+        return fail(Code::invalid,
+                    "the other side announced a frame of {} bytes, over the limit of {}", bytes,
+                    max_bytes)
+            .advice("check that the other side belongs to this job and has the same tutti version");
     Bytes body(bytes);
     TUTTI_TRY(recv_all(fd, body, deadline));
     return body;
@@ -99,7 +103,7 @@ Result<> send_all(int fd, ByteView data, Deadline deadline) {
         } else if (would_block(errno)) {
             TUTTI_TRY(wait_ready(fd, POLLOUT, deadline, {"sent", done, data.size()}));
         } else if (errno != EINTR) {
-            return transfer_failed(errno, "send");
+            return transfer_failed(errno, "cannot send");
         }
     }
     return {};
@@ -116,7 +120,7 @@ Result<> recv_all(int fd, std::span<std::byte> data, Deadline deadline) {
         } else if (would_block(errno)) {
             TUTTI_TRY(wait_ready(fd, POLLIN, deadline, {"received", done, data.size()}));
         } else if (errno != EINTR) {
-            return transfer_failed(errno, "receive");
+            return transfer_failed(errno, "cannot receive");
         }
     }
     return {};
@@ -136,8 +140,9 @@ Result<Bytes> recv_frame(int fd, std::size_t max_bytes, Deadline deadline) {
 Result<> send_fds(int socket, std::span<const int> fds, ByteView body, Deadline deadline) {
     TUTTI_TRY(check_frame(body));
     if (fds.size() > max_fds)
-        return fail(Code::invalid, "{} file descriptors in one message, {} are allowed", fds.size(),
-                    max_fds);
+        return fail(Code::invalid, "{} file descriptors in one message are over the limit of {}",
+                    fds.size(), max_fds)
+            .advice("send at most {} file descriptors in one message", max_fds);
     if (fds.empty()) return send_frame(socket, body, deadline);
     const Bytes frame = frame_of(body);
     alignas(cmsghdr) Control control{};
@@ -164,7 +169,7 @@ Result<> send_fds(int socket, std::span<const int> fds, ByteView body, Deadline 
         } else if (errno == ETOOMANYREFS && others_take.pause()) {
             continue;  // as many as this user may have open are on their way: others take theirs
         } else if (errno != EINTR) {
-            return transfer_failed(errno, "send file descriptors");
+            return transfer_failed(errno, "cannot send file descriptors");
         }
     }
 }
@@ -182,15 +187,15 @@ Result<FdMessage> recv_fds(int socket, std::size_t max_bytes, Deadline deadline)
         message.msg_controllen = control.size();
         got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
         if (got >= 0 || errno == EINTR) continue;
-        if (!would_block(errno)) return transfer_failed(errno, "receive file descriptors");
+        if (!would_block(errno)) return transfer_failed(errno, "cannot receive file descriptors");
         TUTTI_TRY(wait_ready(socket, POLLIN, deadline, {"received", 0, sizeof bytes}));
     }
     FdMessage out{.body = {}, .fds = take_fds(message)};
     if (got == 0) return closed(0);
     if ((message.msg_flags & MSG_CTRUNC) != 0)
-        return fail_errno(EMFILE, fmt::format("only {} of the file descriptors sent could be "
-                                              "received: raise this process's limit (ulimit -n)",
-                                              out.fds.size()));
+        return fail_errno(
+            EMFILE,
+            fmt::format("only {} of the file descriptors sent could be received", out.fds.size()));
     const auto rest = std::as_writable_bytes(std::span(&bytes, 1));
     TUTTI_TRY(recv_all(socket, rest.subspan(static_cast<std::size_t>(got)), deadline));
     TUTTI_ASSIGN(out.body, recv_body(socket, bytes, max_bytes, deadline));

@@ -382,7 +382,7 @@ TEST_CASE("joining: who serves the store tells how many came with a wrong secret
     const Error error = join_alone(config, nullptr);
     stranger.join();
     CHECK(refused.code == Code::auth);
-    CHECK(contains(refused.message, "compare TUTTI_SECRET and TUTTI_JOB"));
+    CHECK(contains(refused.advice, "compare TUTTI_SECRET and TUTTI_JOB"));
     CHECK(contains(error.message, "1 of 2 ranks did not come"));
     CHECK(contains(error.message, "1 connection to the store was refused for a wrong secret"));
 }

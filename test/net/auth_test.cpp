@@ -60,7 +60,7 @@ TEST_CASE("authentication: the client finds out a server without the secret or o
         const Outcome outcome = meet({"s3cret", "store/job"}, wrong);
         REQUIRE(!outcome.client);
         CHECK(outcome.client.error().code == Code::auth);
-        CHECK(contains(outcome.client.error().message, "TUTTI_SECRET"));
+        CHECK(contains(outcome.client.error().advice, "TUTTI_SECRET"));
         CHECK(outcome.server != AuthServer::State::done);
     }
 }
@@ -78,7 +78,7 @@ TEST_CASE("authentication: the server finds out a client without the secret, and
     CHECK(server.feed(proof, reply) == AuthServer::State::failed);
     CHECK(reply.empty());
     CHECK(server.error().code == Code::auth);
-    CHECK(contains(server.error().message, "TUTTI_SECRET"));
+    CHECK(contains(server.error().advice, "TUTTI_SECRET"));
     CHECK(server.wants() == 0);
     CHECK(server.feed(proof, reply) == AuthServer::State::failed);
 }
@@ -90,7 +90,7 @@ TEST_CASE("authentication: a server that closes half way is told as such") {
     REQUIRE(!result);
     CHECK(result.error().code == Code::auth);
     CHECK(contains(result.error().message, "closed the connection during authentication"));
-    CHECK(contains(result.error().message, "TUTTI_SECRET"));
+    CHECK(contains(result.error().advice, "TUTTI_SECRET"));
 }
 
 TEST_CASE("authentication: a silent server is a time-out, a babbling one an error") {

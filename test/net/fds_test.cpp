@@ -102,7 +102,7 @@ TEST_CASE("descriptors: a receiver at its limit says how to raise it") {
     REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     REQUIRE(!message);
     CHECK(message.error().sys_errno == EMFILE);
-    CHECK(contains(message.error().message, "ulimit -n"));
+    CHECK(contains(message.error().advice, "ulimit -n"));
 }
 
 TEST_CASE("descriptors: with too many on their way the sender waits until some have arrived") {

@@ -35,7 +35,7 @@ TEST_CASE("host and port: nonsense is refused with what was expected") {
         const auto parsed = parse_host_port(text);
         REQUIRE(!parsed);
         CHECK(parsed.error().code == Code::invalid);
-        CHECK(contains(parsed.error().message, "host:port"));
+        CHECK(contains(parsed.error().advice, "host:port"));
     }
 }
 
@@ -50,7 +50,7 @@ TEST_CASE("choose address: loopback, an interface by name, an own address, and a
         REQUIRE(!chosen);
         CHECK(chosen.error().code == Code::invalid);
         CHECK(contains(chosen.error().message, wrong));
-        CHECK(contains(chosen.error().message, "lo (127.0.0.1"));
+        CHECK(contains(chosen.error().advice, "lo (127.0.0.1"));
     }
 }
 
@@ -186,6 +186,7 @@ TEST_CASE("tcp: a port in use is an error that names it") {
     CHECK(second.error().sys_errno == EADDRINUSE);
     CHECK(contains(second.error().message,
                    "port " + std::to_string(port) + " on 127.0.0.1 is in use: "));
+    CHECK(contains(second.error().advice, "choose another"));
 }
 
 TEST_CASE("tcp: listening on another machine's address says so") {
@@ -209,6 +210,7 @@ TEST_CASE(
     CHECK(once.error().sys_errno == ECONNREFUSED);
     CHECK(contains(once.error().message, format_host_port(nobody_there)));
     CHECK(contains(once.error().message, "refused"));
+    CHECK(contains(once.error().advice, "listens at this address"));
 
     const int64_t start_ns = now_ns();
     const auto kept =
