@@ -28,7 +28,7 @@ Mapping::~Mapping() {
 Result<Mapping> Mapping::map_shared(int fd, std::size_t bytes) {
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
-        return fail_errno(errno, fmt::format("mapping {} bytes of shared memory", bytes));
+        return fail_errno(errno, fmt::format("cannot map {} bytes of shared memory", bytes));
     Mapping mapping;
     mapping.data_ = static_cast<std::byte*>(data);
     mapping.bytes_ = bytes;

@@ -17,8 +17,8 @@ namespace {
 
 // For an error whose maker knew nothing better.
 std::string code_advice(const Error& error) {
-    const std::string culprit =
-        error.rank == nobody ? "the other ranks" : fmt::format("rank {}", error.rank);
+    const bool named = error.rank != nobody;
+    const std::string culprit = named ? fmt::format("rank {}", error.rank) : "the other ranks";
     switch (error.code) {
         case Code::invalid:
             return "correct the argument or the setting and call again";
@@ -26,8 +26,8 @@ std::string code_advice(const Error& error) {
             return "make every rank call the same collectives with the same arguments in the same "
                    "order; this communicator goes on working";
         case Code::timeout:
-            return fmt::format("look at what {} does; if it is only slow, raise TUTTI_TIMEOUT_MS",
-                               culprit);
+            return fmt::format("look at what {} {}; if {} only slow, raise TUTTI_TIMEOUT_MS",
+                               culprit, named ? "does" : "do", named ? "it is" : "they are");
         case Code::peer_lost:
             return fmt::format(
                 "read the output of {}, whose end is the cause, then make a new "
@@ -36,7 +36,7 @@ std::string code_advice(const Error& error) {
         case Code::aborted:
             return fmt::format("look at why {} aborted, then make a new communicator", culprit);
         case Code::unsupported:
-            return "use what the documentation lists, or a build that has it";
+            return "use what the documentation lists, or a build of tutti that has this feature";
         case Code::auth:
             return "give every process of the job the same TUTTI_SECRET and TUTTI_JOB";
         case Code::no_memory:
@@ -57,11 +57,11 @@ std::string_view errno_advice(int number) {
             return "raise the limit of processes and threads (ulimit -u, pids.max)";
         case EACCES:
         case EPERM:
-            return "give this user the right to it, or name another one";
+            return "give this user the permission, or allow the system call in the container";
         case ENOSPC:
             return "free space on that file system";
         case EFBIG:
-            return "raise the limit of a file's size (ulimit -f)";
+            return "raise the limit of file sizes (ulimit -f)";
         default:
             return {};
     }
@@ -70,11 +70,11 @@ std::string_view errno_advice(int number) {
 }  // namespace
 
 std::string error_text(const Error& error) {
-    constexpr std::string_view marker = ". What to do: ";
     std::string text = error.message;
     if (error.reporter != nobody) text.insert(0, fmt::format("rank {}: ", error.reporter));
-    if (text.find(marker) != std::string::npos) return text;
-    return text.append(marker).append(error.advice.empty() ? code_advice(error) : error.advice);
+    if (text.find(advice_marker) != std::string::npos) return text;
+    return text.append(advice_marker)
+        .append(error.advice.empty() ? code_advice(error) : error.advice);
 }
 
 ErrorResult fail_errno(int saved_errno, std::string_view what) {

@@ -41,6 +41,8 @@ struct Error {
 template <typename T = void>
 using Result = tl::expected<T, Error>;
 
+inline constexpr std::string_view advice_marker = ". What to do: ";
+
 /// The one text that people see of an error:
 /// "rank REPORTER: MESSAGE. What to do: ADVICE"
 /// The first part is missing where no rank is known. A message that another rank has sent may have

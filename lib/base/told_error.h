@@ -2,18 +2,24 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/result.h"
 
 namespace tutti {
 
-/// About a rank of so many. Whatever it says, it is a failure: what is none counts as system, and
-/// what is no rank as nobody.
-inline Error told_error(Code code, Rank rank, Rank size, std::string message) {
+/// An error about a rank of so many. A code that is not a failure counts as system, and a number
+/// out of range as nobody. The text is error_text's: the error gets back the advice in it.
+inline Error told_error(Code code, Rank rank, Rank size, std::string text) {
     const bool failure = code > Code::in_progress && code <= Code::no_memory;
-    return {failure ? code : Code::system, rank >= 0 && rank < size ? rank : nobody, 0,
-            std::move(message)};
+    Error told{failure ? code : Code::system, rank >= 0 && rank < size ? rank : nobody, 0,
+               std::move(text)};
+    if (const auto at = told.message.find(advice_marker); at != std::string::npos) {
+        told.advice = told.message.substr(at + advice_marker.size());
+        told.message.resize(at);
+    }
+    return told;
 }
 
 }  // namespace tutti

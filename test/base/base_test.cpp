@@ -54,6 +54,39 @@ TEST_CASE("result: an error keeps its code, rank and errno on the way up") {
     REQUIRE(fail_errno(EACCES, "opening").value().message == "opening: Permission denied");
 }
 
+TEST_CASE("errors: the text names the rank that reports, and ends with the advice") {
+    const Error given = fail_rank(Code::invalid, 3, "root {} is out of range", 9)
+                            .advice("give a rank from 0 to {}", 3)
+                            .on(1)
+                            .value();
+    CHECK(error_text(given) ==
+          "rank 1: root 9 is out of range. What to do: give a rank from 0 to 3");
+    CHECK(on_rank(2, given).reporter == 1);
+    const auto of_code = [](Code code, Rank rank) {
+        return error_text(on_rank(0, fail_rank(code, rank, "timed out").value()));
+    };
+    CHECK(of_code(Code::timeout, nobody) ==
+          "rank 0: timed out. What to do: look at what the other ranks do; if they are only slow, "
+          "raise TUTTI_TIMEOUT_MS");
+    CHECK(of_code(Code::timeout, 2) ==
+          "rank 0: timed out. What to do: look at what rank 2 does; if it is only slow, raise "
+          "TUTTI_TIMEOUT_MS");
+    CHECK(error_text(fail_errno(EMFILE, "cannot open").value()) ==
+          "cannot open: Too many open files. What to do: raise this process's limit of open files "
+          "(ulimit -n)");
+}
+
+TEST_CASE("errors: one that another rank tells of has its message and its advice apart again") {
+    const Error error =
+        fail_rank(Code::invalid, 3, "sizes differ").advice("set TUTTI_SIZE").value();
+    const Error told = told_error(error.code, error.rank, 4, error_text(error));
+    CHECK(told.code == Code::invalid);
+    CHECK(told.rank == 3);
+    CHECK(told.message == "sizes differ");
+    CHECK(told.advice == "set TUTTI_SIZE");
+    CHECK(error_text(told) == error_text(error));
+}
+
 TEST_CASE("bytes: an enum that is read has a value of its own, or nothing was read") {
     enum class Kind : uint16_t { first = 3, middle, last };
     const auto read = [](uint16_t value) {
