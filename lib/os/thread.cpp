@@ -66,7 +66,7 @@ Result<Thread> Thread::start(std::string_view purpose, std::function<void()> bod
         return Thread(id);
     }
     auto error = fail_errno(failed, fmt::format("cannot start {}", purpose));
-    if (failed == EAGAIN) error.value().message += ": " + thread_limits();
+    if (failed == EAGAIN) error.value().message += "; " + thread_limits();
     return error;
 }
 

@@ -161,7 +161,7 @@ Result<> Recorder::dump(int fd, Rank rank) const {
     for (std::size_t at = 0; at < text.size();) {
         const ssize_t written = ::write(fd, text.data() + at, text.size() - at);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return fail_errno(errno, "writing the flight recorder");
+        if (written < 0) return fail_errno(errno, "cannot write the flight recorder");
         at += static_cast<std::size_t>(written);
     }
     return {};

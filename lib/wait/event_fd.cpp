@@ -11,8 +11,10 @@ Result<UniqueFd> make_event_fd(bool rings) {
     UniqueFd fd(::eventfd(rings ? 1 : 0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (fd) return fd;
     const bool used_up = errno == EMFILE || errno == ENFILE;
-    return fail_errno(errno, used_up ? "cannot make an eventfd: out of file descriptors (ulimit -n)"
-                                     : "cannot make an eventfd (does a seccomp filter refuse it?)");
+    auto failed = fail_errno(errno, "cannot make an eventfd");
+    if (used_up) return failed;
+    return std::move(failed).advice(
+        "allow the system call eventfd2 in the container's seccomp filter");
 }
 
 void ring_event_fd(int fd) {

@@ -64,12 +64,18 @@ Reactor::~Reactor() {
 }
 
 Result<> Reactor::add(int fd, uint32_t events, Handler handler) {
-    if (!epoll_) return fail_errno(create_errno_, "reactor: cannot create an epoll");
+    if (!epoll_) return fail_errno(create_errno_, "cannot create an epoll instance");
     const std::lock_guard lock(mutex_);
     auto entry = std::make_shared<Entry>(Entry{++generation_, std::move(handler), events});
     epoll_event event = event_of(fd, *entry);
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-        return fail_errno(errno, fmt::format("reactor: cannot watch file descriptor {}", fd));
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+        const int saved_errno = errno;
+        auto failed =
+            fail_errno(saved_errno, fmt::format("cannot watch file descriptor {} with epoll", fd));
+        if (saved_errno == ENOSPC)
+            return std::move(failed).advice("raise sysctl fs.epoll.max_user_watches");
+        return failed;
+    }
     entries_[fd] = std::move(entry);
     return {};
 }
