@@ -90,7 +90,10 @@ private:
 
 ErrorResult CallbackStore::failed(std::string_view function, const std::string& key, int status) {
     return fail(Code::system, "the host program's store: callback {} failed with {} for key \"{}\"",
-                function, status, key);
+                function, status, key)
+        .advice(
+            "look at why the program's callback fails; the process that serves its store may "
+            "have ended");
 }
 
 Result<> CallbackStore::write(const std::string& key, Mark mark, std::string_view value) {
@@ -113,7 +116,8 @@ Result<CallbackStore::Found> CallbackStore::ask(const std::string& key, int64_t 
             return fail(Code::invalid,
                         "the host program's store: callback get says that key \"{}\" has {} bytes, "
                         "over the limit of {}",
-                        key, bytes, largest_value_bytes);
+                        key, bytes, largest_value_bytes)
+                .advice("let the callback set *size to the size of the value that was set");
         if (bytes > value.size()) {
             value.resize(bytes);
             continue;
@@ -196,11 +200,11 @@ Result<bool> CallbackStore::claim(const std::string& key, std::string_view value
         const int unevenness = static_cast<int>(now_ns() % 8);
         ::poll(nullptr, 0, 1 + std::min(attempt, 20) + unevenness);
     }
-    return fail(
-        Code::timeout,
-        "the host program's store: key \"{}\" was claimed, but no value came for {} ms; the "
-        "process that claimed it may have died",
-        key, (now_ns() - start_ns) / 1'000'000);
+    return fail(Code::timeout,
+                "the host program's store: another process claimed the key \"{}\", but set no "
+                "value within {} ms",
+                key, (now_ns() - start_ns) / 1'000'000)
+        .advice("check whether that process has ended, and start all ranks again");
 }
 
 Result<> CallbackStore::remove(const std::string& key, Deadline) {

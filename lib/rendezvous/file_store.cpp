@@ -55,7 +55,10 @@ std::string file_name_of(std::string_view text) {
 }
 
 ErrorResult file_error(int saved_errno, std::string_view doing, const fs::path& path) {
-    return fail_errno(saved_errno, fmt::format("file store: cannot {} {}", doing, path.string()));
+    auto failed =
+        fail_errno(saved_errno, fmt::format("file store: cannot {} {}", doing, path.string()));
+    if (!failed.value().advice.empty()) return failed;
+    return std::move(failed).advice("set TUTTI_STORE to a directory that every rank may write to");
 }
 
 Result<> make_directory(const fs::path& path) {
@@ -70,7 +73,8 @@ Result<> make_directory(const fs::path& path) {
     if (saved_errno != EEXIST || stat(path.c_str(), &info) != 0)
         return file_error(saved_errno, "create the directory", path);
     if (!S_ISDIR(info.st_mode))
-        return fail(Code::invalid, "file store: {} is not a directory", path.string());
+        return fail(Code::invalid, "file store: {} is not a directory", path.string())
+            .advice("set TUTTI_STORE to a directory that every rank may write to");
     return {};
 }
 
@@ -221,7 +225,9 @@ Result<bool> FileStore::claim(const std::string& key, std::string_view value, st
         TUTTI_ASSIGN(const bool found, read(path, existing));
         if (found) return false;
     }
-    return fail(Code::system, "file store: {} keeps coming and going", path.string());
+    return fail(Code::system, "file store: other processes remove {} again and again",
+                path.string())
+        .advice("give each run its own TUTTI_JOB or its own directory in TUTTI_STORE");
 }
 
 Result<> FileStore::remove(const std::string& key, Deadline) {
@@ -237,10 +243,8 @@ Result<> FileStore::remove(const std::string& key, Deadline) {
 Result<std::unique_ptr<Store>> open_file_store(const StoreOptions& options) {
     const std::string_view root = after_scheme(options.url);
     if (!root.starts_with('/'))
-        return fail(
-            Code::invalid,
-            "store \"{}\" has no absolute path: write file:///directory, with three slashes",
-            options.url);
+        return fail(Code::invalid, "store \"{}\" has no absolute path", options.url)
+            .advice("write file:///directory, with three slashes");
     const fs::path clean = fs::path(root).lexically_normal();
     auto store = std::make_unique<FileStore>(options.url, clean / file_name_of(options.job));
     TUTTI_TRY(store->check());

@@ -11,11 +11,17 @@ constexpr std::size_t most_digits = 9;
 
 using Texts = std::vector<std::string>;
 
+template <typename... Args>
+ErrorResult malformed(fmt::format_string<Args...> text, Args&&... args) {
+    return fail(Code::invalid, text, std::forward<Args>(args)...)
+        .advice("set TUTTI_STORE, or correct the list (SLURM_STEP_NODELIST)");
+}
+
 Result<uint32_t> parse_number(std::string_view text) {
     uint32_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (text.size() > most_digits || error != std::errc{} || end != text.data() + text.size())
-        return fail(Code::invalid, "'{}' in brackets is not a number", text);
+        return malformed("'{}' in brackets is not a number", text);
     return value;
 }
 
@@ -28,9 +34,9 @@ Result<> add_range(Texts& out, std::string_view range) {
     if (dash != std::string_view::npos) {
         TUTTI_ASSIGN(high, parse_number(range.substr(dash + 1)));
     }
-    if (high < low) return fail(Code::invalid, "the range '{}' ends before it begins", range);
+    if (high < low) return malformed("the range '{}' ends before it begins", range);
     if (high - low >= most_hosts - out.size())
-        return fail(Code::invalid, "there are over {} hosts", most_hosts);
+        return malformed("it has more than {} hosts", most_hosts);
     for (uint32_t number = low; number <= high; ++number)
         out.push_back(fmt::format("{:0{}}", number, low_text.size()));
     return {};
@@ -49,8 +55,7 @@ Result<Texts> expand_name(std::string_view name) {
     while (!name.empty()) {
         const auto open = name.find('[');
         const std::string_view plain = name.substr(0, open);
-        if (plain.find(']') != std::string_view::npos)
-            return fail(Code::invalid, "a ']' has no '['");
+        if (plain.find(']') != std::string_view::npos) return malformed("a ']' has no '['");
         Texts choices;
         if (open == std::string_view::npos) {
             name = {};
@@ -58,14 +63,14 @@ Result<Texts> expand_name(std::string_view name) {
         } else {
             name.remove_prefix(open + 1);
             const auto close = name.find(']');
-            if (close == std::string_view::npos) return fail(Code::invalid, "a '[' has no ']'");
+            if (close == std::string_view::npos) return malformed("a '[' has no ']'");
             std::string_view inside = cut(name, close);
             do {
                 TUTTI_TRY(add_range(choices, cut(inside, inside.find(','))));
             } while (!inside.empty());
         }
         if (done.size() * choices.size() > most_hosts)
-            return fail(Code::invalid, "there are over {} hosts", most_hosts);
+            return malformed("it has more than {} hosts", most_hosts);
         Texts next;
         for (const std::string& begin : done)
             for (const std::string& choice : choices)
@@ -96,11 +101,11 @@ Result<std::vector<std::string>> expand_host_list(std::string_view list) {
     std::string_view rest = list;
     do {
         const std::string_view name = cut(rest, end_of_name(rest));
-        if (name.empty()) return wrong({Code::invalid, nobody, 0, "a name is empty"});
+        if (name.empty()) return wrong(malformed("a name is empty").value());
         auto more = expand_name(name);
         if (!more) return wrong(std::move(more).error());
         if (hosts.size() + more->size() > most_hosts)
-            return wrong({Code::invalid, nobody, 0, "there are too many hosts"});
+            return wrong(malformed("it has more than {} hosts", most_hosts).value());
         hosts.insert(hosts.end(), more->begin(), more->end());
     } while (!rest.empty());
     return hosts;

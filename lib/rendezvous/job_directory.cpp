@@ -47,7 +47,10 @@ bool is_own(const struct stat& info) {
 }
 
 ErrorResult directory_error(const char* doing, const std::string& path) {
-    return fail_errno(errno, fmt::format("the job's directory: cannot {} {}", doing, path));
+    auto failed = fail_errno(errno, fmt::format("job directory: cannot {} {}", doing, path));
+    if (!failed.value().advice.empty()) return failed;
+    return std::move(failed).advice(
+        "set TUTTI_STORE, or XDG_RUNTIME_DIR to a directory of yours that is writable");
 }
 
 // Another user may have created this path in /tmp first: accept only a directory of this user's
@@ -61,11 +64,11 @@ Result<> make_own(const std::string& path) {
         return directory_error("look at", path);
     }
     if (is_own(info)) return {};
-    return fail(
-        Code::invalid,
-        "the job's directory {} is there, and is not a directory of this user's alone (owner "
-        "{}, mode {:o}): another user may have made it. Remove it, or set TUTTI_STORE",
-        path, info.st_uid, info.st_mode & 07777);
+    return fail(Code::invalid,
+                "the job directory {} exists, but is not a directory of this user alone (owner {}, "
+                "mode {:o}); another user may have made it",
+                path, info.st_uid, info.st_mode & 07777)
+        .advice("remove it, or set TUTTI_STORE");
 }
 
 // The file appears with all of its content; somebody else's will do.
@@ -146,7 +149,11 @@ Result<std::unique_ptr<JobDirectory>> JobDirectory::open(const std::string& path
             net::poll_serving(nullptr, lock_pause_ms);  // one who leaves is about to remove it
         }
         if (deadline.passed() || net::wait_cancelled())
-            return fail(Code::timeout, "the job's directory {} keeps coming and going", path);
+            return fail(Code::timeout,
+                        "timed out opening the job directory {}, which other processes remove "
+                        "again and again",
+                        path)
+                .advice("end the earlier processes of this job, or set TUTTI_STORE");
     }
 }
 

@@ -103,11 +103,10 @@ bool is_first_on_first_host(const Launch& launch, const GetEnv& get_env) {
 void choose_meeting(Launch& launch, const Variables& variables, const GetEnv& get_env) {
     const bool step = get_env("SLURM_STEP_ID") != nullptr;
     if (&variables == &slurm_variables && !step) {
-        launch.why =
-            "this is the batch script's own process, which Slurm gives no step (SLURM_STEP_ID): "
-            "start the ranks with srun";
+        launch.why = "this is the process of a batch script, not a rank of a Slurm step";
+        launch.remedy = "start the ranks with srun";
     } else if (launch.identity.empty()) {
-        launch.why = fmt::format("{} does not say which job this is", launch.launcher);
+        launch.why = fmt::format("{} has set no variable that names the job", launch.launcher);
     } else if (launch.here == launch.size) {
         launch.rendezvous = RendezvousKind::directory;
     } else if (get_env("PMIX_NAMESPACE")) {
@@ -117,8 +116,9 @@ void choose_meeting(Launch& launch, const Variables& variables, const GetEnv& ge
     } else if (&variables == &slurm_variables && !launch.hosts.empty()) {
         launch.rendezvous = RendezvousKind::ports;
     } else {
-        launch.why = fmt::format(
-            "the ranks are on several hosts, and {} says nothing of the others", launch.launcher);
+        launch.why =
+            fmt::format("the ranks are on several hosts, and {} does not give their addresses",
+                        launch.launcher);
     }
 }
 
@@ -128,7 +128,7 @@ Launch detect_launch(const GetEnv& get_env) {
     Launch launch;
     const Variables* variables = find_launcher(get_env);
     if (!variables) {
-        launch.why = "no launcher is known that started this process (mpirun, mpiexec, srun)";
+        launch.why = "no launcher (mpirun, mpiexec, srun) has set its variables for this process";
         return launch;
     }
     launch.launcher = variables->launcher;

@@ -27,6 +27,7 @@ struct Launch {
     std::string step;     // Slurm's cluster, job, step and restart
     bool serves = false;  // ports: this process serves the store, as one does on the first host
     std::string why;      // the ranks cannot meet
+    std::string remedy;   // an imperative, where there is a better one than to name a store
 };
 
 /// Reads variables, and the owner of the descriptor that they name.

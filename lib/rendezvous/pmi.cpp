@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::string_view pmi_key = "tutti-store";
 constexpr std::size_t longest_pmi_line = 4096;
+constexpr std::string_view without_launcher =
+    "set TUTTI_STORE, so that the ranks find each other without the launcher";
 
 class Pmi {
 public:
@@ -48,9 +50,8 @@ Result<> Pmi::wait(short events) {
         pollfd entry{fd_, events, 0};
         if (net::poll_serving(&entry, static_cast<int>(deadline_.left_ms(100))) > 0) return {};
         if (deadline_.passed() || net::wait_cancelled())
-            return fail(
-                Code::timeout,
-                "MPICH's launcher does not answer on PMI_FD: have all ranks begun to join?");
+            return fail(Code::timeout, "timed out waiting for MPICH's launcher to answer on PMI_FD")
+                .advice("check that all ranks of the job have begun to join");
     }
 }
 
@@ -59,7 +60,7 @@ Result<> Pmi::send(std::string_view line) {
         TUTTI_TRY(wait(POLLOUT));
         const ssize_t sent = ::send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (sent < 0) return fail_errno(errno, "writing to MPICH's launcher (PMI_FD)");
+        if (sent < 0) return fail_errno(errno, "cannot write to MPICH's launcher (PMI_FD)");
         line.remove_prefix(static_cast<std::size_t>(sent));
     }
     return {};
@@ -73,12 +74,15 @@ Result<std::string> Pmi::receive() {
         char c = 0;
         const ssize_t got = ::recv(fd_, &c, 1, MSG_DONTWAIT);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (got < 0) return fail_errno(errno, "reading from MPICH's launcher (PMI_FD)");
-        if (got == 0) return fail(Code::system, "MPICH's launcher has closed PMI_FD");
+        if (got < 0) return fail_errno(errno, "cannot read from MPICH's launcher (PMI_FD)");
+        if (got == 0)
+            return fail(Code::system, "MPICH's launcher has closed PMI_FD")
+                .advice(without_launcher);
         if (c == '\n') return " " + line;
         line += c;
     }
-    return fail(Code::system, "MPICH's launcher sent a line without an end on PMI_FD");
+    return fail(Code::system, "MPICH's launcher sent a line without an end on PMI_FD")
+        .advice(without_launcher);
 }
 
 Result<std::string> Pmi::ask(const std::string& request, std::string_view answer) {
@@ -87,7 +91,8 @@ Result<std::string> Pmi::ask(const std::string& request, std::string_view answer
     const std::string status = pmi_field(line, "rc");
     if (pmi_field(line, "cmd") != answer || (!status.empty() && status != "0"))
         return fail(Code::system, "MPICH's launcher answered '{}' with '{}'", request,
-                    line.substr(1));
+                    line.substr(1))
+            .advice(without_launcher);
     return line;
 }
 
@@ -113,7 +118,9 @@ void end_pmi_at_exit(int fd) {
 Result<std::string> share_over_pmi(const GetEnv& get_env, Rank rank, const std::string& value,
                                    Deadline deadline) {
     const char* number = get_env("PMI_FD");
-    if (!number) return fail(Code::invalid, "PMI_FD is not set");
+    if (!number)
+        return fail(Code::invalid, "PMI_FD is not set")
+            .advice("start the ranks with mpiexec, or set TUTTI_STORE");
     const int fd = std::atoi(number);
     end_pmi_at_exit(fd);
     Pmi pmi(fd, deadline);

@@ -55,11 +55,11 @@ Result<PmixLibrary> load_pmix() {
     void* handle = ::dlopen(pmix_file, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char* why = ::dlerror();
-        return fail(
-            Code::unsupported,
-            "the ranks are on several hosts, and PMIx's library, by which the launcher would "
-            "tell them of each other, cannot be loaded: {}",
-            why ? why : pmix_file);
+        return fail(Code::unsupported,
+                    "the library of PMIx, through which ranks on several hosts find each other, "
+                    "cannot be loaded: {}",
+                    why ? why : pmix_file)
+            .advice("install {}, or set TUTTI_STORE", pmix_file);
     }
     PmixLibrary library;
     const auto find = [&](auto& function, const char* name) {
@@ -72,12 +72,14 @@ Result<PmixLibrary> load_pmix() {
         find(library.fence_nb, "PMIx_Fence_nb") && find(library.get_nb, "PMIx_Get_nb") &&
         find(library.error_string, "PMIx_Error_string"))
         return library;
-    return fail(Code::unsupported, "{} lacks an entry point of PMIx 2", pmix_file);
+    return fail(Code::unsupported, "{} lacks functions of PMIx 2", pmix_file)
+        .advice("install PMIx 2 or newer, or set TUTTI_STORE");
 }
 
 Result<> check_pmix(const PmixLibrary& library, PmixStatus status, const char* doing) {
     if (status == pmix_success) return {};
-    return fail(Code::system, "PMIx: {}: {}", doing, library.error_string(status));
+    return fail(Code::system, "PMIx failed while {}: {}", doing, library.error_string(status))
+        .advice("set TUTTI_STORE, so that the ranks find each other without PMIx");
 }
 
 // Outlives a wait that was given up: the library may answer later.
@@ -117,7 +119,8 @@ Result<std::string> await_pmix(const PmixLibrary& library, const char* doing, De
     std::unique_lock lock(answer->mutex);
     while (!answer->done) {
         if (deadline.passed())
-            return fail(Code::timeout, "PMIx: {}: not all ranks came in time", doing);
+            return fail(Code::timeout, "PMIx timed out while {}", doing)
+                .advice("check that all ranks of the job have begun to join");
         answer->came.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(100)));
     }
     TUTTI_TRY(check_pmix(library, answer->status, doing));

@@ -90,7 +90,8 @@ Result<RendezvousPlace> rendezvous_over_key_space(const Config& config, const La
                      : share_over_pmi(get_env, config.rank, told, deadline));
     const auto comma = heard.find(',');
     if (comma == std::string::npos)
-        return fail(Code::system, "the launcher gave '{}' for rank 0's address", heard);
+        return fail(Code::system, "the launcher returned '{}' as the address of rank 0", heard)
+            .advice("set TUTTI_STORE, so that the ranks find each other without the launcher");
     return RendezvousPlace{.url = "tcp://" + heard.substr(0, comma),
                            .secret = heard.substr(comma + 1),
                            .iface = {},
@@ -110,7 +111,7 @@ Result<uint16_t> serve_at_a_port(const Config& config, uint16_t first, Deadline 
         }
         if (server.error().sys_errno != EADDRINUSE || i + 1 == port_choices)
             return tl::unexpected(std::move(server).error());
-        log::info("port {} is taken: the store goes to the next one", port);
+        log::info("port {} is in use: the store tries the next port", port);
     }
 }
 
@@ -123,11 +124,11 @@ Result<> await_address(const std::string& host, Deadline deadline) {
         // The deadline would hide an earlier look's reason.
         if (why.empty() || known.error().code != Code::timeout) why = known.error().message;
         if (deadline.passed() || net::wait_cancelled())
-            return fail(Code::timeout,
-                        "the first host of this Slurm step, {}, has no address: {}. Give the names "
-                        "of Slurm's nodes addresses on all hosts (DNS, /etc/hosts), start with "
-                        "srun --mpi=pmix, or set TUTTI_STORE",
-                        host, why);
+            return fail(Code::timeout, "the first host of this Slurm step, {}, has no address: {}",
+                        host, why)
+                .advice(
+                    "give the names of Slurm's nodes addresses on all hosts (DNS, /etc/hosts), "
+                    "start with srun --mpi=pmix, or set TUTTI_STORE");
         net::poll_serving(nullptr, probe_pause_ms);
     }
 }
@@ -154,7 +155,10 @@ Result<uint16_t> find_port(const Config& config, const std::string& host, uint16
             return fail(Code::timeout,
                         "no rank serves a store on {}, ports {} to {} (the first host and the "
                         "ports of this Slurm step): {}",
-                        host, first, first + port_choices - 1, last);
+                        host, first, first + port_choices - 1, last)
+                .advice(
+                    "check that the first rank on that host runs, that the network lets these "
+                    "ports through, and that all ranks have the same TUTTI_SECRET and TUTTI_JOB");
         net::poll_serving(nullptr, probe_pause_ms);
     }
 }
@@ -164,11 +168,12 @@ Result<RendezvousPlace> rendezvous_at_a_port(Config config, const Launch& launch
                                              Deadline deadline) {
     if (config.secret.empty() && !config.insecure)
         return fail(Code::invalid,
-                    "the ranks are on several hosts ({}), and Slurm gives a job no secret: set "
-                    "TUTTI_SECRET_FILE to a file on all hosts that only you may read (openssl rand "
-                    "-hex 32), "
-                    "start with srun --mpi=pmix, or set TUTTI_INSECURE=1 on a network you trust",
-                    launch.hosts);
+                    "the ranks are on several hosts ({}), and Slurm gives a job no secret",
+                    launch.hosts)
+            .advice(
+                "set TUTTI_SECRET_FILE to a file on all hosts that only you may read (openssl rand "
+                "-hex 32), start with srun --mpi=pmix, or set TUTTI_INSECURE=1 on a network you "
+                "trust");
     TUTTI_ASSIGN(const std::vector<std::string> hosts, expand_host_list(launch.hosts));
     config.job += ", step " + launch.step;
     TUTTI_TRY(await_address(hosts.front(), deadline));
@@ -189,9 +194,10 @@ Result<RendezvousPlace> rendezvous_at_a_port(Config config, const Launch& launch
 std::mutex found_mutex;
 std::optional<RendezvousPlace> found_place;
 
-ErrorResult no_rendezvous(const std::string& why) {
-    Error error = open_store({}).error();
-    return fail(Code::invalid, "{}; {}", error.message, why);
+ErrorResult no_rendezvous(const std::string& why, const std::string& remedy = {}) {
+    const Error error = open_store({}).error();
+    return fail(Code::invalid, "{}: {}", error.message, why)
+        .advice("{}{}{}", remedy, remedy.empty() ? "" : ", or ", error.advice);
 }
 
 }  // namespace
@@ -203,11 +209,11 @@ uint16_t first_port(const std::string& identity) {
 Result<RendezvousPlace> find_rendezvous(const Config& config, const GetEnv& get_env,
                                         Deadline deadline) {
     const Launch launch = detect_launch(get_env);
-    if (launch.rendezvous == RendezvousKind::none) return no_rendezvous(launch.why);
+    if (launch.rendezvous == RendezvousKind::none) return no_rendezvous(launch.why, launch.remedy);
     if (launch.rank != config.rank || launch.size != config.size)
-        return no_rendezvous(fmt::format("{} started rank {} of {}, which is not rank {} of {}",
-                                         launch.launcher, launch.rank, launch.size, config.rank,
-                                         config.size));
+        return no_rendezvous(
+            fmt::format("{} started rank {} of {}, but the settings say rank {} of {}",
+                        launch.launcher, launch.rank, launch.size, config.rank, config.size));
     if (launch.rendezvous == RendezvousKind::directory)
         return rendezvous_in_directory(config, launch, deadline);
     const std::lock_guard lock(found_mutex);
@@ -222,7 +228,8 @@ Result<RendezvousPlace> find_rendezvous(const Config& config, const GetEnv& get_
 std::string describe_meeting(const Launch& launch) {
     switch (launch.rendezvous) {
         case RendezvousKind::none:
-            return "TUTTI_STORE is needed: " + launch.why;
+            return fmt::format("set TUTTI_STORE{}{}: {}", launch.remedy.empty() ? "" : ", or ",
+                               launch.remedy, launch.why);
         case RendezvousKind::directory:
             return "all ranks are on this host: they meet in " +
                    job_directory_path(launch.identity);
@@ -233,7 +240,7 @@ std::string describe_meeting(const Launch& launch) {
                    "(libpmix.so.2)";
         case RendezvousKind::ports: {
             const auto hosts = expand_host_list(launch.hosts);
-            if (!hosts) return "TUTTI_STORE is needed: " + hosts.error().message;
+            if (!hosts) return "set TUTTI_STORE: " + hosts.error().message;
             const uint16_t first = first_port(launch.identity);
             return fmt::format(
                 "the first rank on {} serves a store, at one of the ports {} to {}; needs "

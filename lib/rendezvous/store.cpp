@@ -29,18 +29,15 @@ std::span<const StoreKind> store_kinds() {
 
 Result<std::unique_ptr<Store>> open_store(const StoreOptions& options) {
     if (options.url.empty())
-        return fail(
-            Code::invalid,
-            "no store is given, so the ranks cannot find each other: set TUTTI_STORE to {}, "
-            "the same on every rank",
-            examples(" or "));
+        return fail(Code::invalid, "no store is set, so the ranks cannot find each other")
+            .advice("set TUTTI_STORE to {}, the same on every rank", examples(" or "));
     const auto at = options.url.find("://");
     const std::string_view scheme = std::string_view(options.url).substr(0, at);
     const auto* kind = std::find_if(std::begin(kinds), std::end(kinds),
                                     [&](const StoreKind& k) { return k.scheme == scheme; });
     if (at == std::string::npos || kind == std::end(kinds))
-        return fail(Code::invalid, "store \"{}\": this build knows only {}", options.url,
-                    examples(", "));
+        return fail(Code::invalid, "store \"{}\" is of an unknown kind", options.url)
+            .advice("set TUTTI_STORE to {}", examples(" or "));
     return kind->open(options);
 }
 

@@ -25,7 +25,7 @@ inline std::string_view after_scheme(std::string_view url) {
 
 /// The words of every store for a get that reached its deadline.
 inline ErrorResult key_missing(const std::string& key, const std::string& store, int64_t start_ns) {
-    return fail(Code::timeout, "key \"{}\" did not appear in store {} within {} ms", key, store,
+    return fail(Code::timeout, "no rank set the key \"{}\" in store {} within {} ms", key, store,
                 (now_ns() - start_ns) / 1'000'000);
 }
 

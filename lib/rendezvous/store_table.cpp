@@ -55,7 +55,9 @@ void StoreTable::execute(const StoreRequest& will) {
     if (values_.contains(will.key)) return;
     const Bytes time = ByteWriter().put(wall_clock_s()).take();
     if (!keep(will.key, std::string(as_text(time)) + will.value))
-        log::warn("store: no room for a client's will");
+        log::warn(
+            "store: full, so the ranks that wait do not learn that a rank has ended while it was "
+            "joining");
 }
 
 void StoreTable::answer(Client& client, StoreRequest request) {

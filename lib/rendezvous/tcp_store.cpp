@@ -74,6 +74,10 @@ private:
                       Deadline deadline);
     Result<Reply> ask_on(int fd, ByteView request, Deadline deadline);
     Error gone(const Error& cause) const;
+    /// The process that serves the store, for messages.
+    const char* host_name() const {
+        return host_rank_ != nobody ? "rank 0" : in_job_ ? "a rank" : "the launcher";
+    }
 
     net::HostPort at_;
     net::AuthKey key_;
@@ -93,10 +97,16 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
     const Bytes hello_bytes = hello.take();
     const int64_t start_ns = now_ns();
     const auto unreachable = [&](const Error& cause) {
-        return tl::unexpected<Error>(
-            Error{cause.code, host_rank_, cause.sys_errno,
-                  fmt::format("store {} was not reachable for {} ms: {}", name_,
-                              (now_ns() - start_ns) / 1'000'000, cause.message)});
+        Error error{cause.code, host_rank_, cause.sys_errno,
+                    fmt::format("store {} was not reachable for {} ms: {}", name_,
+                                (now_ns() - start_ns) / 1'000'000, cause.message),
+                    cause.advice};
+        if (cause.sys_errno == ECONNREFUSED)
+            error.advice = fmt::format(
+                "start {}, which serves the store, and compare TUTTI_STORE (or MASTER_ADDR and "
+                "MASTER_PORT) on all ranks",
+                host_name());
+        return tl::unexpected<Error>(std::move(error));
     };
     bool answered = false;
     for (net::Redial redial;;) {
@@ -121,10 +131,10 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
 }
 
 Error TcpStore::gone(const Error& cause) const {
-    const char* const host = host_rank_ != nobody ? "rank 0" : in_job_ ? "a rank" : "the launcher";
     return {Code::peer_lost, host_rank_, cause.sys_errno,
             fmt::format("store {} is gone: the process of {}, which served it, has ended ({})",
-                        name_, host, cause.message)};
+                        name_, host_name(), cause.message),
+            fmt::format("read the output of {}, and start the job again", host_name())};
 }
 
 Result<> TcpStore::reach(Deadline deadline) {
@@ -153,7 +163,9 @@ Result<Reply> TcpStore::ask_on(int fd, ByteView request, Deadline deadline) {
     Reply reply;
     reply.status = reader.get_enum(Status::ok, Status::missing);
     reply.value = reader.get_text(store_protocol::max_frame_bytes);
-    if (!reader.at_end()) return fail(Code::system, "malformed reply of {} bytes", body.size());
+    if (!reader.at_end())
+        return fail(Code::system, "the store sent a malformed reply of {} bytes", body.size())
+            .advice("install the same version of tutti on all hosts");
     return reply;
 }
 
@@ -161,10 +173,12 @@ Result<Reply> TcpStore::ask(StoreOp op, const std::string& key, std::string_view
                             Deadline deadline) {
     if (key.size() > store_protocol::max_key_bytes)
         return fail(Code::invalid, "store {}: a key of {} bytes is over the limit of {}", name_,
-                    key.size(), store_protocol::max_key_bytes);
+                    key.size(), store_protocol::max_key_bytes)
+            .advice("use a key of at most {} bytes", store_protocol::max_key_bytes);
     if (value.size() > store_protocol::max_value_bytes)
         return fail(Code::invalid, "store {}: {} bytes for key \"{}\" are over the limit of {}",
-                    name_, value.size(), key, store_protocol::max_value_bytes);
+                    name_, value.size(), key, store_protocol::max_value_bytes)
+            .advice("use a value of at most {} bytes", store_protocol::max_value_bytes);
     TUTTI_ASSIGN(UniqueFd fd, take_connection(deadline));
     auto reply = ask_on(fd.get(), store_protocol::encode_request(op, key, value), deadline);
     if (!reply) {
@@ -174,7 +188,8 @@ Result<Reply> TcpStore::ask(StoreOp op, const std::string& key, std::string_view
         return wrap(std::move(reply.error()), fmt::format("store {}, key \"{}\"", name_, key));
     }
     if (reply->status == Status::refused)
-        return fail(Code::system, "store {} refused key \"{}\": {}", name_, key, reply->value);
+        return fail(Code::system, "store {} refused key \"{}\": {}", name_, key, reply->value)
+            .advice("give each job a store of its own");
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(fd));
     return reply;
@@ -220,10 +235,8 @@ Result<std::unique_ptr<Will>> TcpStore::set_will(const std::string& key, std::st
 std::string TcpStore::suspicion() const {
     const uint64_t count = server_ ? server_->turned_away() : 0;
     if (count == 0) return {};
-    return fmt::format(
-        "{} connection{} to the store {} refused for a wrong secret: compare TUTTI_SECRET and "
-        "TUTTI_JOB on all ranks",
-        count, count == 1 ? "" : "s", count == 1 ? "was" : "were");
+    return fmt::format("{} connection{} to the store {} refused for a wrong secret or job name",
+                       count, count == 1 ? "" : "s", count == 1 ? "was" : "were");
 }
 
 Result<> TcpStore::remove(const std::string& key, Deadline deadline) {
@@ -242,12 +255,16 @@ Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool
     if (*hidden) return {};
     if (!insecure)
         return fail(Code::invalid,
-                    "store tcp://{} is not on loopback and there is no secret, so anyone who "
-                    "reaches that port could join the job: set TUTTI_SECRET to the same value on "
-                    "every rank, or TUTTI_INSECURE=1 on a network you trust",
-                    address);
-    log::warn("store tcp://{} without a secret (TUTTI_INSECURE): anyone who reaches it can join",
-              address);
+                    "store tcp://{} is not on loopback and there is no secret, so any process that "
+                    "reaches this port could join the job",
+                    address)
+            .advice(
+                "set TUTTI_SECRET to the same value on every rank, or TUTTI_INSECURE=1 on a "
+                "network you trust");
+    log::warn(
+        "store tcp://{} has no secret (TUTTI_INSECURE), so any process that reaches this port can "
+        "join the job",
+        address);
     return {};
 }
 
@@ -255,8 +272,9 @@ Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options) {
     const auto parsed = net::parse_host_port(after_scheme(options.url));
     if (!parsed) return wrap(parsed.error(), fmt::format("store \"{}\"", options.url));
     if (parsed->port == 0)
-        return fail(Code::invalid, "store \"{}\": every rank needs to know the port: not 0",
-                    options.url);
+        return fail(Code::invalid, "store \"{}\" has port 0, which the other ranks cannot reach",
+                    options.url)
+            .advice("give a port from 1 to 65535, the same on every rank");
     std::unique_ptr<TcpStoreServer> server;
     if (options.rank == 0 && !options.hosted) {
         auto started = TcpStoreServer::start({.host = parsed->host,

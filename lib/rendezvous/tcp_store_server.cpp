@@ -129,8 +129,10 @@ void Server::welcome(UniqueFd fd, const Bytes& hello) {
     ByteReader reader(hello);
     const auto version = reader.get<uint32_t>();
     if (!reader.at_end() || version != store_protocol::version) {
-        log::warn("store: a client speaks version {} of the protocol, not {}", version,
-                  store_protocol::version);
+        log::warn(
+            "store: refused a client that speaks version {} of the store's protocol, not {}. What "
+            "to do: install the same version of tutti on all hosts",
+            version, store_protocol::version);
         return;
     }
     const int on = 1;  // a host that vanished does not keep its connection for ever
@@ -143,7 +145,7 @@ void Server::welcome(UniqueFd fd, const Bytes& hello) {
     auto added = reactor_.add(raw, connection.events,
                               [this, &connection](uint32_t events) { ready(connection, events); });
     if (added) return;
-    log::warn("store: {}", added.error().message);
+    log::warn("store: cannot serve a client: {}", error_text(added.error()));
     connections_.pop_back();
 }
 
@@ -229,11 +231,11 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const Options& opt
     auto listener = net::listen_tcp(at, options.deadline);
     if (!listener) {
         Error error = std::move(listener).error();
-        if (const auto job = own_ports().job_at(at.port); job && error.sys_errno == EADDRINUSE)
-            error.message += fmt::format(
-                ": this process serves job '{}' there. Another job of a process needs a store of "
-                "its own: another port, or file:///dir",
-                *job);
+        if (const auto job = own_ports().job_at(at.port); job && error.sys_errno == EADDRINUSE) {
+            error.message += fmt::format("; this process serves job '{}' there", *job);
+            error.advice =
+                "give each job of a process a store of its own: another port, or file:///dir";
+        }
         return tl::unexpected(std::move(error));
     }
     TUTTI_ASSIGN(const uint16_t port, net::local_port(listener->get()));

@@ -9,9 +9,9 @@ TEST_CASE("open store: without a URL it says what to set, with examples") {
     const auto store = open_store({});
     REQUIRE(!store);
     CHECK(store.error().code == Code::invalid);
-    CHECK(contains(store.error().message, "TUTTI_STORE"));
+    CHECK(contains(store.error().advice, "TUTTI_STORE"));
     for (const StoreKind& kind : store_kinds())
-        CHECK(contains(store.error().message, kind.example));
+        CHECK(contains(store.error().advice, kind.example));
 }
 
 TEST_CASE("open store: an unknown scheme lists the ones that are built") {
@@ -22,7 +22,7 @@ TEST_CASE("open store: an unknown scheme lists the ones that are built") {
         CHECK(store.error().code == Code::invalid);
         CHECK(contains(store.error().message, url));
         for (const StoreKind& kind : store_kinds())
-            CHECK(contains(store.error().message, kind.example));
+            CHECK(contains(store.error().advice, kind.example));
     }
 }
 

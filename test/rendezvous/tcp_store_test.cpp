@@ -120,6 +120,7 @@ TEST_CASE("tcp store: one that is not there is an error with address, time and c
     CHECK(contains(store.error().message, "store " + url + " was not reachable for "));
     CHECK(contains(store.error().message, " ms: "));
     CHECK(contains(store.error().message, "refused"));
+    CHECK(contains(store.error().advice, "start rank 0"));
 }
 
 TEST_CASE("tcp store: one that accepts and then is silent is not reachable, either") {
@@ -142,7 +143,7 @@ TEST_CASE("tcp store: a wrong secret or job is reported at once") {
         const auto store = open_store(options);
         REQUIRE(!store);
         CHECK(store.error().code == Code::auth);
-        CHECK(contains(store.error().message, "TUTTI_SECRET"));
+        CHECK(contains(store.error().advice, "TUTTI_SECRET"));
         CHECK(contains(store.error().message, options.url));
     }
     expect_serving(*server);
@@ -206,8 +207,8 @@ TEST_CASE("tcp store: beyond loopback it wants a secret, or to be told that none
         REQUIRE(!refused);
         CHECK(refused.error().code == Code::invalid);
         CHECK(contains(refused.error().message, "0.0.0.0:" + port));
-        CHECK(contains(refused.error().message, "TUTTI_SECRET"));
-        CHECK(contains(refused.error().message, "TUTTI_INSECURE=1"));
+        CHECK(contains(refused.error().advice, "TUTTI_SECRET"));
+        CHECK(contains(refused.error().advice, "TUTTI_INSECURE=1"));
     }
     CHECK(TcpStoreServer::start({.host = "::", .job = "job"}).error().code == Code::invalid);
     const StoreOptions open_to_all{
@@ -526,11 +527,12 @@ TEST_CASE("tcp store: a second job at a port of this process says whose it is, a
     REQUIRE(!second);
     CHECK(contains(second.error().message, "is in use"));
     CHECK(contains(second.error().message, "this process serves job 'first' there"));
-    CHECK(contains(second.error().message, "another port, or file:///dir"));
+    CHECK(contains(second.error().advice, "another port, or file:///dir"));
     first.reset();
     const auto others = net::listen_tcp({.host = "127.0.0.1", .port = port});
     REQUIRE(others);
     const auto third = start(port);
     REQUIRE(!third);
     CHECK_FALSE(contains(third.error().message, "this process"));
+    CHECK_FALSE(contains(third.error().advice, "file:///dir"));
 }
