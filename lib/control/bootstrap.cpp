@@ -13,6 +13,13 @@ constexpr std::size_t max_machines = 256;
 constexpr uint32_t max_text_bytes = 4096;
 constexpr uint32_t max_settings = 64;
 constexpr uint32_t max_core_words = 16;
+constexpr std::string_view same_version = "install the same version of tutti on every host";
+
+Error malformed(Rank from) {
+    return fail_rank(Code::system, from, "rank {} sent a malformed message while joining", from)
+        .advice(same_version)
+        .value();
+}
 
 LinkAttributes worst_of(const LinkAttributes& a, const LinkAttributes& b) {
     return {.max_message_bytes = std::min(a.max_message_bytes, b.max_message_bytes),
@@ -137,28 +144,28 @@ bool Bootstrap::decode_transports(ByteReader& in) {
 void Bootstrap::handle_join(Rank from, ByteReader& in) {
     const auto size = in.get<Rank>();
     if (size != self_.size)
-        return fail_with({Code::invalid, from, 0,
-                          fmt::format("rank {} was started with size {}, rank {} with size {}: set "
-                                      "TUTTI_SIZE alike",
-                                      from, size, self_.rank, self_.size)});
+        return fail_with(fail_rank(Code::invalid, from,
+                                   "rank {} was started with size {}, rank {} with size {}", from,
+                                   size, self_.rank, self_.size)
+                             .advice("set TUTTI_SIZE to the same value on every rank")
+                             .value());
     one_host_ &= in.get<uint8_t>() != 0;
     counted_ &= in.get<uint8_t>() != 0;
     one_host_ &= in.get_text(max_text_bytes) == self_.host_id;
-    if (!decode_machines(in, true))
-        return fail_with({Code::system, from, 0, fmt::format("rank {}: malformed join", from)});
+    if (!decode_machines(in, true)) return fail_with(malformed(from));
     const auto settings = in.get<uint32_t>();
     for (uint32_t i = 0; i < std::min(settings, max_settings) && in.ok(); ++i) {
         const std::string key = in.get_text(max_text_bytes);
         const std::string value = in.get_text(max_text_bytes);
         for (const auto& [own_key, own_value] : self_.agree)
             if (key == own_key && value != own_value)
-                return fail_with({Code::invalid, from, 0,
-                                  fmt::format("{} is '{}' on rank {} but '{}' on rank {}: it must "
-                                              "be the same everywhere",
-                                              key, value, from, own_value, self_.rank)});
+                return fail_with(fail_rank(Code::invalid, from,
+                                           "{} is '{}' on rank {} but '{}' on rank {}", key, value,
+                                           from, own_value, self_.rank)
+                                     .advice("give {} the same value on every rank", key)
+                                     .value());
     }
-    if (!decode_transports(in) || !in.at_end())
-        return fail_with({Code::system, from, 0, fmt::format("rank {}: malformed join", from)});
+    if (!decode_transports(in) || !in.at_end()) return fail_with(malformed(from));
     joined_[from] = true;
 }
 
@@ -168,7 +175,9 @@ void Bootstrap::handle_ready(ByteReader& in) {
     counted_ = in.get<uint8_t>() != 0;
     in.get_text(max_text_bytes);
     if (!decode_machines(in, false) || !decode_transports(in) || !in.at_end())
-        return fail_with({Code::system, nobody, 0, "malformed message from the control tree"});
+        return fail_with(fail(Code::system, "received a malformed message from the control tree")
+                             .advice(same_version)
+                             .value());
     send_down(encode_state(Kind::ready));
     begin_link();
 }
@@ -184,8 +193,7 @@ void Bootstrap::receive(Rank from, ByteView message) {
         const auto rank = in.get<Rank>();
         const Error told = told_error(code, rank, self_.size, in.get_text(max_text_bytes));
         if (in.at_end()) return spread(told, from);
-        return fail_with({Code::system, from, 0,
-                          fmt::format("rank {} sent a malformed message while joining", from)});
+        return fail_with(malformed(from));
     }
     if (kind == Kind::join && from_child && !joined_[from]) {
         handle_join(from, in);
@@ -200,8 +208,10 @@ void Bootstrap::receive(Rank from, ByteView message) {
         state_ = State::done;
         send_down(ByteWriter().put(Kind::go).put(all_linked_).take());
     } else {
-        return fail_with({Code::system, from, 0,
-                          fmt::format("rank {} sent something unexpected while joining", from)});
+        return fail_with(
+            fail_rank(Code::system, from, "rank {} sent an unexpected message while joining", from)
+                .advice(same_version)
+                .value());
     }
     advance();
 }

@@ -61,10 +61,13 @@ Result<> ControlTree::attach(Rank peer, UniqueFd fd, LinkKind kind) {
     {
         const std::lock_guard lock(mutex_);
         if (kind == LinkKind::branch && links_.count(peer) > 0)
-            return fail_rank(Code::invalid, peer, "rank {} has a control connection already", peer);
+            return fail_rank(Code::invalid, peer, "rank {} already has a control connection", peer)
+                .advice("give each process its own TUTTI_RANK");
         if (links_.count(peer) >= limits_.control_connections)
-            return fail_rank(Code::invalid, peer, "rank {} has {} control connections already",
-                             peer, links_.count(peer));
+            return fail_rank(Code::invalid, peer,
+                             "rank {} already has {} control connections, the limit", peer,
+                             links_.count(peer))
+                .advice("give each process its own TUTTI_RANK");
         links_.emplace(peer, link);
     }
     auto added = reactor_.add(link->fd.get(), EPOLLIN | EPOLLRDHUP,

@@ -20,9 +20,11 @@ FailureProtocol::FailureProtocol(Rank rank, Rank size, uint32_t comm, FailurePro
 Error FailureProtocol::departed_error() const {
     const auto first = std::min_element(departed_.begin(), departed_.end(),
                                         [](auto& a, auto& b) { return a.second < b.second; });
-    return {Code::peer_lost, first->first, 0,
-            fmt::format("rank {} has left: it destroyed its communicator after operation #{}",
-                        first->first, first->second)};
+    return fail_rank(Code::peer_lost, first->first,
+                     "rank {} has left: it destroyed its communicator after operation #{}",
+                     first->first, first->second)
+        .advice("let every rank make the same number of calls before it destroys the communicator")
+        .value();
 }
 
 // The call of that number gets the mismatch.
@@ -71,7 +73,7 @@ std::optional<FailureProtocol::FatalError> FailureProtocol::fatal_error() {
     const Lock lock(context_.mutex);
     if (!failure_) return std::nullopt;
     return FatalError{
-        .error = {failure_->code, failure_->rank, 0, failure_->text},
+        .error = told_error(failure_->code, failure_->rank, context_.size, failure_->text),
         .may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence};
 }
 
@@ -144,8 +146,8 @@ void FailureProtocol::raise_mismatch(const Tag& own, Rank peer, const Tag& got) 
     message.tag.root = context_.rank;
     message.rank = peer;
     message.text = fmt::format(
-        "the ranks called different things: rank {} called {}, rank {} called {}{}", context_.rank,
-        ours, peer, theirs,
+        "collective mismatch: rank {} called {}, rank {} called {}{}", context_.rank, ours, peer,
+        theirs,
         ours == theirs ? " with other settings of the algorithm, the ring, the operator or the name"
                        : "");
     raise_mismatch(message);
@@ -325,8 +327,7 @@ void FailureProtocol::check_unreachable() {
         for (const Rank rank : lost) bye_until_ns_.erase(rank);
         next_lost_ns_ = next;
     }
-    for (const Rank rank : lost)
-        peer_lost(rank, "its process has ended, and it has not said goodbye");
+    for (const Rank rank : lost) peer_lost(rank, "its process has ended without a goodbye");
 }
 
 void FailureProtocol::catch_up(Rank to, uint64_t number) {

@@ -21,10 +21,12 @@ void StrictCalls::handle_proposal(Rank from, const Tag& tag) {
     if (proposals_.size() >= max_proposals && proposals_.count(tag.sequence) == 0) {
         lock.unlock();
         return state_.raise(
-            {Code::no_memory, from, 0,
-             fmt::format("rank {} is more than {} calls ahead of others, and strict "
-                         "checking keeps no more",
-                         from, max_proposals)});
+            fail_rank(Code::no_memory, from,
+                      "rank {} is more than {} calls ahead of other ranks, the limit of "
+                      "TUTTI_CHECK=strict",
+                      from, max_proposals)
+                .advice("set TUTTI_CHECK=frames, or let that rank wait for its calls more often")
+                .value());
     }
     Proposal& p = proposals_[tag.sequence];
     if (p.have == 0) {
@@ -36,9 +38,8 @@ void StrictCalls::handle_proposal(Rank from, const Tag& tag) {
         message.tag.sequence = tag.sequence;
         message.tag.root = p.first;
         message.rank = from;
-        message.text =
-            fmt::format("the ranks called different things: rank {} called {}, rank {} called {}",
-                        p.first, describe_call(p.tag), from, describe_call(tag));
+        message.text = fmt::format("collective mismatch: rank {} called {}, rank {} called {}",
+                                   p.first, describe_call(p.tag), from, describe_call(tag));
         lock.unlock();
         return state_.raise_mismatch(message);
     }

@@ -129,7 +129,7 @@ TEST_CASE("hosts: uneven ones find different calls, and all goes on") {
         Call call = sum5000;
         if (r.rank == 2) call.count = 4000;
         r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
-                Code::mismatch, "called different things");
+                Code::mismatch, "collective mismatch");
         hosts_still_work(r);
     });
 }
@@ -198,11 +198,11 @@ TEST_CASE("hosts: different calls are found wherever they are, and all goes on")
             Call call = sum5000;
             if (r.rank == odd) call.op = Op::max;
             r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
-                    Code::mismatch, "called different things");
+                    Code::mismatch, "collective mismatch");
             hosts_still_work(r);
             if (r.rank == odd) call.count = 4000;
             r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
-                    Code::mismatch, "called different things");
+                    Code::mismatch, "collective mismatch");
             hosts_still_work(r);
         });
 }

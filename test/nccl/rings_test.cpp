@@ -65,7 +65,7 @@ TEST_CASE("rings: a mismatch ends those of all rings in one group, and they are 
         Call call = sum100;
         if (r.rank == 1) call.count = 50;
         r.fails(r.finish(r.comm->calls().start(call, 1, -1, data.get(), data.get())),
-                Code::mismatch, "called different things");
+                Code::mismatch, "collective mismatch");
         sums(r, *r.comm, 0, "afterwards");
         sums(r, *r.comm, 1, "afterwards, the other ring");
     });
@@ -109,7 +109,7 @@ TEST_CASE("split: what ends a part's NCCL communicator ends its parent's, never 
         Call call = sum100;
         if (r.rank == 1) call.count = 50;
         r.fails(r.finish((*part)->calls().start(call, 0, -1, data.get(), data.get())),
-                Code::mismatch, "called different things");
+                Code::mismatch, "collective mismatch");
         const OnDevice more(r.rank, std::vector<float>(100, 1));
         r.fails(r.finish(r.comm->calls().start(sum100, 0, -1, more.get(), more.get())),
                 Code::aborted, "aborted");

@@ -147,7 +147,7 @@ TEST_CASE("tiles: a different call is found, a rank that does not come is named,
         Call call = call_of(Collective::allreduce, count);
         if (r.rank == 1) call.op = Op::max;
         r.fails(r.finish(r.comm->calls().start(call, 0, -1, data.get(), data.get())),
-                Code::mismatch, "called different things");
+                Code::mismatch, "collective mismatch");
         const OnDevice again(r.rank, std::vector<float>(count, 1));
         call.op = Op::sum;
         r.works(r.finish(r.comm->calls().start(call, 0, -1, again.get(), again.get())),

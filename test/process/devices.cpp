@@ -200,7 +200,7 @@ void wrong(tutti_comm* comm) {
     // The others' call may be known at the launch already.
     const tutti_status launched = tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, op);
     expect_error(launched == TUTTI_OK ? tutti_comm_sync(comm, -1) : launched, TUTTI_ERR_MISMATCH,
-                 "called different things");
+                 "collective mismatch");
     const Floats again(1);
     need(tutti_allreduce(comm, again.at, again.at, count, TUTTI_FLOAT32, TUTTI_SUM), "again");
     need(tutti_comm_sync(comm, -1), "sync");

@@ -350,7 +350,7 @@ def lists_that_differ():
              ([(4,), (0,)], [(4,), (0,), (0,)])]
     for ours, theirs in pairs:
         tensors = [torch.ones(shape) for shape in (ours if first else theirs)]
-        words = ["all_reduce_coalesced", "the ranks called different things", "rank 0"]
+        words = ["all_reduce_coalesced", "collective mismatch", "rank 0"]
         error = raises(tutti.torch.MismatchError, words, lambda: reduce_list(tensors).wait())
         if len(tensors) > 1:
             assert f"this rank's list has {len(tensors)} tensors" in str(error), error

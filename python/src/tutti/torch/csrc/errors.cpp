@@ -15,7 +15,7 @@ std::string_view words_for(tutti_status status) {
         case TUTTI_ERR_ABORTED:
             return "aborted, the group is closed";
         case TUTTI_ERR_MISMATCH:
-            return "the ranks called different things";
+            return "collective mismatch";
         default:
             return "";
     }
