@@ -23,10 +23,11 @@ Bytes encode_loss(Rank lost, const std::string& cause) {
 }
 
 Error version_error(Rank rank, const ControlTree::Hello& hello) {
-    return {Code::invalid, hello.rank, 0,
-            fmt::format("rank {} speaks version {} of the control protocol, rank {} version {}: "
-                        "install the same version of tutti everywhere",
-                        hello.rank, hello.version, rank, ControlTree::Hello::current_version)};
+    return fail_rank(Code::invalid, hello.rank,
+                     "rank {} speaks version {} of the control protocol, rank {} version {}",
+                     hello.rank, hello.version, rank, ControlTree::Hello::current_version)
+        .advice("install the same version of tutti on every host")
+        .value();
 }
 
 }  // namespace
@@ -50,14 +51,14 @@ void ControlRouter::accept(UniqueFd fd, ByteView bytes) {
                            ? in_job(rank) && rank != config_.rank
                            : rank > 0 && in_job(rank) && tree_parent(rank) == config_.rank;
     if (!known)
-        return log::warn("rank {}: refused a control connection that claims to be rank {}",
+        return log::warn("rank {}: refused a control connection that claims to come from rank {}",
                          config_.rank, rank);
     // The child is attached nevertheless: failures are told alike in every version.
     if (hello->version != ControlTree::Hello::current_version)
         assembly_.fail_start(version_error(config_.rank, *hello));
     if (const auto attached = control_.attach(rank, std::move(fd), kind); !attached)
         return log::warn("rank {}: refused a control connection of rank {}: {}", config_.rank, rank,
-                         attached.error().message);
+                         error_text(attached.error()));
     // A child that comes when the start has failed must not take this rank's end for one in order.
     if (kind == ControlTree::LinkKind::branch)
         assembly_.child_connected(rank);
@@ -81,7 +82,8 @@ void ControlRouter::send(Rank to, const ControlMessage& message) {
 void ControlRouter::handle_message(Rank from, ByteView bytes) {
     const auto message = TreeMessage::decode(bytes, config_.size);
     if (!message)
-        return log::warn("rank {}: a malformed control message from rank {}", config_.rank, from);
+        return log::warn("rank {}: received a malformed control message from rank {}", config_.rank,
+                         from);
     switch (message->topic) {
         case Topic::bootstrap:
             return assembly_.receive(from, message->body);
@@ -169,7 +171,7 @@ void ControlRouter::open_detour(Rank to) {
         return losses_.is_gone(to);
     }();
     const Result<> opened =
-        known_gone ? fail_rank(Code::peer_lost, to, "it is gone") : detours_.open(to);
+        known_gone ? fail_rank(Code::peer_lost, to, "rank {} is gone", to) : detours_.open(to);
     if (!opened) cut_off(to, opened.error());
 }
 

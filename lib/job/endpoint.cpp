@@ -71,9 +71,9 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
     if (!joined) {
         Error error = joiner.report_failure(std::move(joined).error());
         own.leave(Deadline::after_ms(leave_ms));
-        error.message = fmt::format("rank {} of {} could not join job '{}': {}", config.rank,
-                                    config.size, config.job, error.message);
-        return tl::unexpected(std::move(error));
+        const std::string doing =
+            fmt::format("could not join job '{}' of {} ranks", config.job, config.size);
+        return wrap(on_rank(config.rank, std::move(error)), doing);
     }
     own.joined_ = *std::move(joined);
     return endpoint;

@@ -48,12 +48,20 @@ Result<std::string> own_address(const Config& config, const std::string& usual_a
 Result<> check_settings(const Config& config, const std::string& usual_address) {
     if (config.refused) return tl::unexpected(*config.refused);
     if (config.rank >= config.size)
-        return fail(Code::invalid, "rank {} of a job of size {}: ranks go from 0 to {}",
-                    config.rank, config.size, config.size - 1);
+        return fail(Code::invalid, "rank {} of a job of size {} is out of range", config.rank,
+                    config.size)
+            .advice("set TUTTI_RANK to a number from 0 to {}", config.size - 1);
     if (auto known = check_algorithm(config); !known) return wrap(known.error(), "TUTTI_ALGO");
     TUTTI_TRY(check_transports(config));
     if (config.size > 1) TUTTI_TRY(own_address(config, usual_address));
     return {};
+}
+
+/// An error of this rank itself names the rank to the others, which hear of it.
+template <typename T>
+Result<T> named(Rank rank, Result<T> result) {
+    if (!result) result.error() = on_rank(rank, std::move(result.error()));
+    return result;
 }
 
 // When to say, in the log, what joining waits for: soon, then ever more rarely.
@@ -90,27 +98,29 @@ Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
     Wakeups& wakeups = parts_.wakeups;
     const net::ServeWhileWaiting serving(wakeups.manual() ? &wakeups.reactor() : nullptr);
     usual_address_ = address_on_the_way(config_, deadline_);
-    auto sound = check_settings(config_, usual_address_);
+    const auto sound = named(config_.rank, check_settings(config_, usual_address_));
     if (config_.size > 1) {
         const auto tells = Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(tell_ms)));
         const auto entered = enter_store(std::move(own_store), sound ? deadline_ : tells);
         if (sound) TUTTI_TRY(entered);
     }
     TUTTI_TRY(sound);
-    TUTTI_TRY(wakeups.open());
+    TUTTI_TRY(named(config_.rank, wakeups.open()));
     {
         const NoSignals for_their_threads;
-        TUTTI_TRY(parts_.transports.listen(config_.transports, transport_context()));
+        TUTTI_TRY(
+            named(config_.rank, parts_.transports.listen(config_.transports, transport_context())));
     }
     // A rank that cannot read it still joins, so that the others hear of the difference at once.
-    auto tuning = load_tuning(config_.tuning);
+    auto tuning = named(config_.rank, load_tuning(config_.tuning));
     parts_.assembly.begin(introduction(tuning ? tuning->fingerprint() : "unusable"));
     if (config_.size > 1) {
         TUTTI_ASSIGN(const std::string host, own_address(config_, usual_address_));
-        TUTTI_ASSIGN(const std::string address, parts_.router.listen(host, wakeups.reactor()));
+        TUTTI_ASSIGN(const std::string address,
+                     named(config_.rank, parts_.router.listen(host, wakeups.reactor())));
         TUTTI_TRY(publish(address));
     }
-    if (!wakeups.manual()) TUTTI_TRY(parts_.service.start());
+    if (!wakeups.manual()) TUTTI_TRY(named(config_.rank, parts_.service.start()));
     if (config_.rank != 0) TUTTI_TRY(connect_parent());
     Joined joined;
     auto assembled = assemble(joined.intrinsics);
@@ -138,8 +148,8 @@ Error Joiner::report_failure(Error error) {
 
 Result<> Joiner::enter_store(std::shared_ptr<Store> own_store, Deadline deadline) {
     if (!own_store) {
-        log::info("rank {} of {}: looks for the others in store {}", config_.rank, config_.size,
-                  config_.store);
+        log::info("rank {} of {}: looks for the other ranks in store {}", config_.rank,
+                  config_.size, config_.store);
         TUTTI_ASSIGN(own_store, job_stores::open(config_, deadline));
     }
     parts_.directory.enter(std::move(own_store));
@@ -235,7 +245,7 @@ Result<> Joiner::connect_parent() {
                 if (search.step() != ParentSearch::SearchStep::look_up) break;
                 const auto waited_ms = search.was_refused() ? std::nullopt : notices.due_ms();
                 if (waited_ms)
-                    log::info("rank {} waits: rank {} did not come within {} ms (store {})",
+                    log::info("rank {} waits: rank {} did not join within {} ms (store {})",
                               config_.rank, search.parent(), *waited_ms,
                               parts_.directory.store().describe());
                 parts_.service.pump();
@@ -305,7 +315,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
             const State state = assembly.state();
             return state == State::done || state == State::failed;
         }))
-        return fail(Code::timeout, "not all ranks finished joining within {} ms",
+        return fail(Code::timeout, "timed out: not all ranks finished joining within {} ms",
                     config_.timeout_ms);
     if (!assembly.complete()) return tl::unexpected(assembly.error());
     if (!assembly.all_linked()) intrinsics = {};

@@ -22,8 +22,8 @@ Result<> check_transports(const Config& config) {
     for (const TransportKind& kind : transports()) built.push_back(kind.name);
     for (const std::string& name : config.transports)
         if (!contains(built, name))
-            return fail(Code::invalid, "unknown transport '{}'; this build has: {}", name,
-                        fmt::join(built, ", "));
+            return fail(Code::invalid, "unknown transport '{}'", name)
+                .advice("use a transport that this build has: {}", fmt::join(built, ", "));
     return {};
 }
 
@@ -33,8 +33,8 @@ Result<> check_algorithm(const Config& config) {
     for (const Algorithm& a : algorithms())
         if (!contains(names, a.name)) names.push_back(a.name);
     if (config.algo.empty() || contains(names, config.algo)) return {};
-    return fail(Code::invalid, "there is no algorithm '{}'; there are: {}", config.algo,
-                fmt::join(names, ", "));
+    return fail(Code::invalid, "there is no algorithm '{}'", config.algo)
+        .advice("use one of: {}", fmt::join(names, ", "));
 }
 
 Result<> set_known(Config& config, std::string_view key, std::string_view value) {

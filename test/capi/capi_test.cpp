@@ -93,8 +93,10 @@ TEST_CASE("capi: settings are checked when they are set") {
     expect_invalid(tutti_config_set(config, "nrings", "0"),
                    "'0' is not a whole number from 1 to 16");
     expect_invalid(tutti_config_set(config, "rank", "-1"), "setting 'rank'");
-    expect_invalid(tutti_config_set(config, "transport", "shm,tpc"),
-                   "unknown transport 'tpc'; this build has: inproc, shm, tcp");
+    expect_invalid(
+        tutti_config_set(config, "transport", "shm,tpc"),
+        "unknown transport 'tpc'. What to do: use a transport that this build has: inproc, shm, "
+        "tcp");
     expect_invalid(tutti_config_set(config, "algo", "rink"), "there is no algorithm 'rink'");
     const std::string listed = tutti_last_error();
     CHECK(listed.find(" ring,") != listed.npos);

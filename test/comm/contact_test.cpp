@@ -66,7 +66,7 @@ TEST_CASE("messages: where a peer listens on its loopback only, the error says w
     const auto problems = run(job, [](Communicator& comm, Rank rank) -> std::string {
         float x = 1;
         const auto summed = comm.calls().run(sum_of(1), &x, &x);
-        return summed ? fmt::format("rank {} could sum", rank) : summed.error().message;
+        return summed ? fmt::format("rank {} could sum", rank) : error_text(summed.error());
     });
     INFO(problems[0]);
     CHECK(problems[0].find("on its host's loopback only") != std::string::npos);

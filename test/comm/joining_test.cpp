@@ -113,7 +113,7 @@ std::string join_after(const RankOwner& left) {
     const auto store = open_at(folder);
     std::string existing;
     REQUIRE(store->claim("c0/rank/0/owner", left.encode(), existing, {}).value());
-    return join_alone(config_of(0, 2), open_at(folder)).message;
+    return error_text(join_alone(config_of(0, 2), open_at(folder)));
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ TEST_CASE("joining: a number is free again when whoever took it is gone") {
     for (const RankOwner& gone : {parent, last, nobody}) {
         const std::string text = join_after(gone);
         INFO(text);
-        CHECK(contains(text, "1 of 2 ranks did not come"));
+        CHECK(contains(text, "1 of 2 ranks did not join"));
     }
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("joining: a number is free again when nobody has yet asked what its pr
     const std::string text = join_after(claimant_of(child));
     ::waitpid(child, nullptr, 0);
     INFO(text);
-    CHECK(contains(text, "1 of 2 ranks did not come"));
+    CHECK(contains(text, "1 of 2 ranks did not join"));
 }
 
 TEST_CASE("joining: a number that is taken says by whom, and what to do about one out of sight") {
@@ -183,7 +183,7 @@ TEST_CASE("joining: a number that is taken says by whom, and what to do about on
     for (const RankOwner& hidden : {container, machine}) {
         const std::string text = join_after(hidden);
         INFO(text);
-        CHECK(contains(text, "cannot be seen from here"));
+        CHECK(contains(text, "cannot see whether that one still runs"));
         CHECK(contains(text, "another TUTTI_JOB"));
         CHECK(contains(text, "remove what job 'joining' left"));
         CHECK(
@@ -211,7 +211,7 @@ TEST_CASE("joining: who has come is not named as missing by a store that takes i
     INFO(error.message);
     CHECK(error.code == Code::timeout);
     CHECK(error.rank == 1);
-    CHECK(contains(error.message, "3 of 6 ranks did not come within 300 ms: ranks 1, 3, 5 (store"));
+    CHECK(contains(error.message, "3 of 6 ranks did not join within 300 ms: ranks 1, 3, 5 (store"));
 }
 
 TEST_CASE("joining: a store that does not answer says nothing about who has not come") {
@@ -224,8 +224,8 @@ TEST_CASE("joining: a store that does not answer says nothing about who has not 
         INFO(error.message);
         CHECK(error.code == Code::timeout);
         CHECK(error.rank == nobody);
-        CHECK(contains(error.message, "does not answer who of ranks 1 to 5 has come: no answer"));
-        CHECK_FALSE(contains(error.message, "did not come"));
+        CHECK(contains(error.message, "does not answer which of ranks 1 to 5 joined: no answer"));
+        CHECK_FALSE(contains(error.message, "did not join"));
     }
     SECTION("from some rank on") {
         store->silent_key = "c0/rank/3";
@@ -233,8 +233,8 @@ TEST_CASE("joining: a store that does not answer says nothing about who has not 
         INFO(error.message);
         CHECK(error.rank == 1);
         CHECK(contains(error.message,
-                       "at least 2 of 6 ranks did not come within 300 ms: ranks 1, 2"));
-        CHECK(contains(error.message, "who of ranks 3 to 5 has come"));
+                       "at least 2 of 6 ranks did not join within 300 ms: ranks 1, 2"));
+        CHECK(contains(error.message, "which of ranks 3 to 5 joined"));
     }
     CHECK(now_ns() - start_ns < 20'000'000'000);
 }
@@ -383,7 +383,7 @@ TEST_CASE("joining: who serves the store tells how many came with a wrong secret
     stranger.join();
     CHECK(refused.code == Code::auth);
     CHECK(contains(refused.advice, "compare TUTTI_SECRET and TUTTI_JOB"));
-    CHECK(contains(error.message, "1 of 2 ranks did not come"));
+    CHECK(contains(error.message, "1 of 2 ranks did not join"));
     CHECK(contains(error.message, "1 connection to the store was refused for a wrong secret"));
 }
 

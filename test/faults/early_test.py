@@ -81,7 +81,7 @@ class Early(unittest.TestCase):
             env = {"TUTTI_SIZE": "4", "TUTTI_STORE": store, "TUTTI_LOG": "info"}
             ranks = [start({**env, "TUTTI_RANK": str(rank)}) for rank in range(3)]
             for line in ranks[0].stdout:
-                if "1 of 4 ranks did not come" in line:
+                if "1 of 4 ranks did not join" in line:
                     break
             ranks[victim].send_signal(signal.SIGKILL)
             begin = time.monotonic()

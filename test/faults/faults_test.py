@@ -460,15 +460,15 @@ class BadInput(unittest.TestCase):
                                 r"data goes over shm within the host; algorithms are chosen by the built-in constants")
         self.assertNotIn("job 'default'", second)
         for rank, output in enumerate((first, second)):
-            self.assertIn(f"rank {rank} of 2: looks for the others in store {self.store}", output)
+            self.assertIn(f"rank {rank} of 2: looks for the other ranks in store {self.store}", output)
             self.assertIn(f"rank {rank} of 2: on host 0 of 1, which has 2 ranks", output)
 
     def test_at_level_info_a_rank_says_for_whom_it_waits(self):
         env = {"TUTTI_SIZE": "3", "TUTTI_STORE": self.store, "TUTTI_LOG": "info", "TUTTI_TIMEOUT_MS": "5000"}
         first, = self.job({**env, "TUTTI_RANK": "0"})
-        self.assertRegex(first, r"rank 0 waits: 2 of 3 ranks did not come within \d+ ms: ranks 1, 2 \(store file:")
+        self.assertRegex(first, r"rank 0 waits: 2 of 3 ranks did not join within \d+ ms: ranks 1, 2 \(store file:")
         second, = self.job({**env, "TUTTI_RANK": "1", "TUTTI_JOB": "another"})
-        self.assertRegex(second, r"rank 1 waits: rank 0 did not come within \d+ ms")
+        self.assertRegex(second, r"rank 1 waits: rank 0 did not join within \d+ ms")
 
     def test_rank_outside_the_job(self):
         self.expect({"TUTTI_RANK": "4", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store},
@@ -527,7 +527,7 @@ class BadInput(unittest.TestCase):
         outputs = self.job({"TUTTI_RANK": "0", "TUTTI_SIZE": "3", "TUTTI_STORE": self.store},
                            {"TUTTI_RANK": "1", "TUTTI_SIZE": "3", "TUTTI_STORE": self.store})
         self.assertIn("rank 2", outputs[0])
-        self.assertIn("did not come within 3000 ms", outputs[0])
+        self.assertIn("did not join within 3000 ms", outputs[0])
 
     def test_wrong_secret(self):
         with socket.socket() as s:

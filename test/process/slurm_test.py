@@ -195,7 +195,7 @@ class SeveralHosts(OnSlurm):
             time.sleep(0.1)
 
     def test_a_rank_that_fails_before_it_joins(self):
-        for rank, says in ((0, "no rank serves a store on node0"), (2, "1 of 3 ranks did not come")):
+        for rank, says in ((0, "no rank serves a store on node0"), (2, "1 of 3 ranks did not join")):
             with self.subTest(rank=rank):
                 script = self.script(f"[ $SLURM_PROCID = {rank} ] && exit 7\nexec {' '.join(SOAKED)}\n")
                 code, text = self.run_command("srun", "-N3", "-n3", script, TUTTI_TIMEOUT_MS="2000", **self.secret)

@@ -5,17 +5,10 @@
 #include <utility>
 
 #include "base/log.h"
+#include "job/connecting/hidden_peer.h"
 #include "net/socket.h"
 
 namespace tutti {
-namespace {
-
-constexpr const char* come_out =
-    "It listens on its host's loopback only: there, set TUTTI_IFACE to an interface or address "
-    "that other hosts reach (no name that means 127.…), and TUTTI_SECRET, without which ranks "
-    "listen on loopback alone";
-
-}  // namespace
 
 // A record that is not there any more has gone with its rank.
 Result<Opened> Connector::open(const ChannelId& id, Deadline deadline) const {
@@ -34,10 +27,13 @@ Result<Opened> Connector::open(const ChannelId& id, Deadline deadline) const {
                         fmt::format("connecting to rank {} by {}", id.peer, transport->name()));
         tried += fmt::format(" ({})", sender.error().message);
     }
-    return fail_rank(
-        Code::unsupported, id.peer, "no transport reaches rank {} (host {}); tried: {}. {}",
-        id.peer, record->host_id, tried,
-        by_network && hides(*record, deadline) ? come_out : "Add one to TUTTI_TRANSPORT");
+    const bool hidden = by_network && hides(*record, deadline);
+    return fail_rank(Code::unsupported, id.peer,
+                     "no transport reaches rank {} (host {}){}; tried: {}", id.peer,
+                     record->host_id, hidden ? ", which listens on its host's loopback only" : "",
+                     tried)
+        .advice("{}", hidden ? hidden_peer_advice
+                             : "add a transport that reaches that rank to TUTTI_TRANSPORT");
 }
 
 JoinedIntrinsics Connector::join_intrinsics(const Group& group, bool one_host,
@@ -84,7 +80,9 @@ Result<PeerAddress> Connector::find(const Transport& transport, Rank rank,
     TUTTI_ASSIGN(const PeerRecord* record, directory_.find(rank, deadline));
     const auto found = record->addresses.find(transport.name());
     if (found == record->addresses.end())
-        return fail_rank(Code::unsupported, rank, "rank {} has no {}", rank, transport.name());
+        return fail_rank(Code::unsupported, rank, "rank {} has no transport {}", rank,
+                         transport.name())
+            .advice("set TUTTI_TRANSPORT to the same value on every rank");
     return PeerAddress{rank, record->host_id, found->second};
 }
 

@@ -76,7 +76,7 @@ Result<UniqueFd> Detours::connect(Rank to, Deadline deadline) {
     for (net::Redial redial;;) {
         auto fd = net::connect_tcp(address, {.deadline = deadline, .keep_trying = false});
         if (!fd && fd.error().sys_errno == ECONNREFUSED)
-            return fail_rank(Code::peer_lost, to, "nothing listens there any more: {}",
+            return fail_rank(Code::peer_lost, to, "rank {} no longer listens: {}", to,
                              fd.error().message);
         if (!fd) return fd;
         const auto introduced = net::introduce(fd->get(), secret, hello, deadline);

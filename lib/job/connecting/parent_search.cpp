@@ -6,12 +6,12 @@
 
 #include "base/errno_class.h"
 #include "control/tree.h"
+#include "job/connecting/hidden_peer.h"
 
 namespace tutti {
 namespace {
 
-constexpr const char* hidden_place =
-    " of another host, which listens on its loopback only (see TUTTI_IFACE and TUTTI_SECRET)";
+constexpr const char* hidden_place = " of another host, which listens on its loopback only";
 
 }  // namespace
 
@@ -34,22 +34,22 @@ void ParentSearch::on_record(const Result<std::string>& text) {
 void ParentSearch::handle_record(std::string_view text) {
     auto record = PeerRecord::decode(text);
     if (!record)
-        return fail(
-            fail_rank(Code::system, parent_, "rank {}'s record in the store is malformed", parent_)
-                .value());
+        return fail(fail_rank(Code::system, parent_,
+                              "the record of rank {} in the store is malformed", parent_)
+                        .advice(malformed_record_advice)
+                        .value());
     record_ = *std::move(record);
     // The parent hears of any other difference, and tells all; but that one has no place for this
     // rank.
     if (rank_ >= record_.size)
-        return fail(fail_rank(Code::invalid, parent_,
-                              "size is '{}' on rank {} but '{}' on rank {}: it must be the same "
-                              "everywhere",
+        return fail(fail_rank(Code::invalid, parent_, "size is '{}' on rank {} but '{}' on rank {}",
                               size_, rank_, record_.size, parent_)
+                        .advice("set TUTTI_SIZE to the same value on every rank")
                         .value());
     auto address = net::parse_host_port(record_.control);
     if (!address)
         return fail(
-            wrap(address.error(), fmt::format("rank {}'s control address", parent_)).value());
+            wrap(address.error(), fmt::format("control address of rank {}", parent_)).value());
     address_ = *std::move(address);
     step_ = SearchStep::call;
 }
@@ -60,6 +60,7 @@ void ParentSearch::refused(const Error& error, bool hidden) {
     refused_ =
         wrap(error, fmt::format("connecting to rank {}{}", parent_, hidden ? hidden_place : ""))
             .value();
+    if (hidden) refused_->advice = hidden_peer_advice;
     if (classify_errno(refused_->sys_errno) != ErrnoClass::peer) return fail(*refused_);
     step_ = SearchStep::look_for_trouble;
 }

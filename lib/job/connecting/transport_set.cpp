@@ -27,7 +27,7 @@ Result<> TransportSet::listen(const std::vector<std::string>& names,
             if (!transport->capabilities().lacking || names.size() == 1)
                 return wrap(listening.error(), fmt::format("transport {}", name));
             log::warn("rank {}: the job does without {}: {}", context.rank, name,
-                      listening.error().message);
+                      error_text(listening.error()));
         }
         transports_.push_back(std::move(transport));
     }

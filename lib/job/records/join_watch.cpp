@@ -30,9 +30,9 @@ std::optional<Error> JoinWatch::trouble(bool has_parent, int64_t now_ns) {
     if (net::Acceptor::starving_ns() > most_starving_ns)
         return Error{
             Code::system, rank_, EMFILE,
-            fmt::format("rank {} has no file descriptors left for the connections of other "
-                        "ranks: raise `ulimit -n`",
-                        rank_)};
+            fmt::format("rank {} has no file descriptors left for the connections of other ranks",
+                        rank_),
+            "raise the limit of open files of that process (ulimit -n)"};
     if (has_parent && !claims_) return {};
     if (auto failure = notice_.published(directory_.store())) return failure;
     if (!claims_) return {};

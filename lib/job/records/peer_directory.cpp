@@ -15,20 +15,22 @@ constexpr Rank max_named_ranks = 16;       // in a message about who is missing
 ErrorResult taken_error(Rank rank, const RankOwner& self, const RankOwner& owner,
                         const std::string& job, const Store& store) {
     if (self.sees(owner))
-        return fail_rank(Code::invalid, rank,
-                         "rank {} is already taken by process {} in {}: two processes have the "
-                         "same TUTTI_RANK, or another run uses this store with the same TUTTI_JOB",
-                         rank, owner.pid, store.describe());
-    return fail_rank(
-        Code::invalid, rank,
-        "rank {} is already taken by process {} of another {} in {}, and whether that still runs "
-        "cannot be seen from here. If it does, give each rank its own TUTTI_RANK and each run its "
-        "own TUTTI_JOB; if it was killed, start with another TUTTI_JOB, or remove what job '{}' "
-        "left in that store",
-        rank, owner.pid,
-        owner.machine == self.machine ? "container (pid namespace)"
-                                      : "machine, or of an earlier boot",
-        store.describe(), job);
+        return fail_rank(Code::invalid, rank, "rank {} is already taken by process {} in {}", rank,
+                         owner.pid, store.describe())
+            .advice(
+                "give each process of a run its own TUTTI_RANK, and each run its own TUTTI_JOB");
+    return fail_rank(Code::invalid, rank,
+                     "rank {} is already taken by process {} of another {} in {}; this process "
+                     "cannot see "
+                     "whether that one still runs",
+                     rank, owner.pid,
+                     owner.machine == self.machine ? "container (pid namespace)"
+                                                   : "machine, or of an earlier boot",
+                     store.describe())
+        .advice(
+            "if it runs, give each rank its own TUTTI_RANK and each run its own TUTTI_JOB; if it "
+            "was killed, start with another TUTTI_JOB, or remove what job '{}' left in that store",
+            job);
 }
 
 }  // namespace
@@ -93,14 +95,16 @@ Result<const PeerRecord*> PeerDirectory::find(Rank rank, Deadline deadline) {
 Result<const PeerRecord*> PeerDirectory::find_if_there(Rank rank, Deadline deadline) {
     if (const PeerRecord* kept = known(rank)) return kept;
     TUTTI_ASSIGN(const auto text, store_->try_get(key(rank), deadline));
-    if (!text) return fail_rank(Code::peer_lost, rank, "rank {} has left the store", rank);
+    if (!text) return fail_rank(Code::peer_lost, rank, "rank {} has left the job's store", rank);
     return keep(rank, *text);
 }
 
 Result<const PeerRecord*> PeerDirectory::keep(Rank rank, std::string_view text) {
     auto record = PeerRecord::decode(text);
     if (!record)
-        return fail_rank(Code::system, rank, "rank {}'s record in the store is malformed", rank);
+        return fail_rank(Code::system, rank, "the record of rank {} in the store is malformed",
+                         rank)
+            .advice(malformed_record_advice);
     // Another thread's may be there by now, and in use.
     const std::lock_guard lock(mutex_);
     return &peers_.try_emplace(rank, std::move(*record)).first->second;
@@ -114,7 +118,7 @@ Error PeerDirectory::missing_error(int64_t waited_ms) const {
         if (rank == rank_) continue;
         const auto record = store_->try_get(key(rank), patience);
         if (!record) {
-            silence = fmt::format("the store does not answer who of ranks {} to {} has come: {}",
+            silence = fmt::format("the store does not answer which of ranks {} to {} joined: {}",
                                   rank, size_ - 1, record.error().message);
             break;
         }
@@ -127,15 +131,28 @@ Error PeerDirectory::missing_error(int64_t waited_ms) const {
     if (missing == 0 && !silence.empty())
         text = fmt::format("the job was not complete after {} ms, and {}", waited_ms, silence);
     else if (missing == 0)
-        text =
-            fmt::format("all ranks have come, but the job was not complete after {} ms", waited_ms);
+        text = fmt::format(
+            "all ranks reached the store, but did not connect to each other within {} ms",
+            waited_ms);
     else
-        text = fmt::format("{}{} of {} ranks did not come within {} ms: rank{} {}{} (store {}){}{}",
+        text = fmt::format("{}{} of {} ranks did not join within {} ms: rank{} {}{} (store {}){}{}",
                            silence.empty() ? "" : "at least ", missing, size_, waited_ms,
                            missing == 1 ? "" : "s", names, missing > max_named_ranks ? ", …" : "",
                            store_->describe(), silence.empty() ? "" : "; ", silence);
-    if (const std::string also = store_->suspicion(); !also.empty()) text += "; " + also;
-    return {Code::timeout, first, 0, std::move(text)};
+    std::string advice =
+        silence.empty() ? "check that the ranks can connect to each other (TUTTI_IFACE, firewalls)"
+                        : "check that the process that serves the store still runs";
+    if (missing > 0)
+        advice = fmt::format(
+            "start rank{} {}{} with the same store, TUTTI_SIZE and TUTTI_JOB; if {} only late, "
+            "raise TUTTI_TIMEOUT_MS",
+            missing == 1 ? "" : "s", names, missing > max_named_ranks ? ", …" : "",
+            missing == 1 ? "it is" : "they are");
+    if (const std::string also = store_->suspicion(); !also.empty()) {
+        text += "; " + also;
+        advice = "compare TUTTI_SECRET and TUTTI_JOB on all ranks";
+    }
+    return {Code::timeout, first, 0, std::move(text), std::move(advice)};
 }
 
 }  // namespace tutti

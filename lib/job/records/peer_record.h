@@ -10,6 +10,10 @@
 
 namespace tutti {
 
+inline constexpr std::string_view malformed_record_advice =
+    "install the same version of tutti on every host, and use another TUTTI_JOB if an earlier run "
+    "left that record";
+
 struct PeerRecord {
     /// The limit for each text of the record.
     static constexpr uint32_t max_text_bytes = 16 * 1024;
