@@ -55,7 +55,7 @@ class ErrorResult : public tl::unexpected<Error> {
 public:
     explicit ErrorResult(Error error) : tl::unexpected<Error>(std::move(error)) {}
 
-    /// What the reader should do: an imperative without a full stop.
+    /// The advice to the reader: an imperative without a full stop.
     template <typename... Args>
     ErrorResult&& advice(fmt::format_string<Args...> text, Args&&... args) && {
         value().advice = fmt::format(text, std::forward<Args>(args)...);

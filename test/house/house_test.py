@@ -183,6 +183,7 @@ def types_of(text):
 # Names that several types of lib, transports and trainer have, and why. Any other name is one type's.
 SHARED_TYPE_NAMES = {
     "Error": "the trainer is a library of its own, above the C API",
+    "ErrorResult": "of an Error, for which the trainer has its own type",
     "Flow": "a channel as its engine has it: a connection's and a fabric's",
     "Format": "a small float's, for vectors of the host and for kernels of a device",
     "Header": "of messages on the wire: TCP's and the fabrics'",

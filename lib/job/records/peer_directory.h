@@ -46,7 +46,7 @@ public:
     Result<const PeerRecord*> find(Rank rank, Deadline deadline);
     /// The same of a rank that was there and may have taken its record along.
     Result<const PeerRecord*> find_if_there(Rank rank, Deadline deadline);
-    /// Names the ranks that did not come, as the store knows who has been there. It names none
+    /// Names the ranks that did not join, as the store knows who has been there. It names none
     /// that the store was not asked about.
     Error missing_error(int64_t waited_ms) const;
 
