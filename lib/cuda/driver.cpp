@@ -38,12 +38,16 @@ Result<Driver> open_driver(const std::string& path) {
     const std::string name = own || path == "auto" ? file_name : path;
     void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | (own ? RTLD_NOLOAD : 0));
     if (!handle)
-        return own ? fail(Code::unsupported,
-                          "the program has not loaded the CUDA driver ({}); set TUTTI_CUDA_LIBRARY "
-                          "to auto or to a path to have it loaded",
+        return own ? fail(Code::unsupported, "the program has not loaded the CUDA driver ({})",
                           name)
+                         .advice(
+                             "set TUTTI_CUDA_LIBRARY to auto, or to the driver's path, and tutti "
+                             "loads it")
                    : fail(Code::unsupported, "the CUDA driver cannot be loaded from {}: {}", name,
-                          last_problem());
+                          last_problem())
+                         .advice(
+                             "install NVIDIA's driver (start a container with its GPUs: docker "
+                             "run --gpus all), or set TUTTI_CUDA_LIBRARY to the driver's path");
     Driver driver;
     driver.path = name;
     const char* missing = nullptr;
@@ -54,7 +58,8 @@ Result<Driver> open_driver(const std::string& path) {
 #undef TUTTI_CUDA_LOAD
     if (missing)
         return fail(Code::unsupported, "the CUDA driver in {} is too old: it has no {}", name,
-                    missing);
+                    missing)
+            .advice("install a newer driver, or set TUTTI_CUDA_LIBRARY to the path of one");
     if (const Status status = driver.init(0); status != success)
         return tl::unexpected(driver_error(driver, status, "starting the CUDA driver in " + name));
     driver.driver_version(&driver.version);
@@ -95,10 +100,13 @@ Error driver_error(const Driver& driver, Status status, const std::string& doing
     const char* text = nullptr;
     if (driver.error_name) driver.error_name(status, &name);
     if (driver.error_text) driver.error_text(status, &text);
-    const Code code = status == out_of_memory ? Code::no_memory : Code::system;
-    return {code, nobody, 0,
+    const bool memory = status == out_of_memory;
+    return {memory ? Code::no_memory : Code::system, nobody, 0,
             fmt::format("{}: {} ({})", doing, name ? name : fmt::format("CUDA error {}", status),
-                        text ? text : "no text")};
+                        text ? text : "no text"),
+            memory ? "free memory of the GPU; nvidia-smi lists the processes that use it"
+                   : "look at nvidia-smi and the log of the machine (dmesg), and start the process "
+                     "again"};
 }
 
 }  // namespace tutti::device

@@ -109,7 +109,7 @@ inline const Driver* driver() {
 /// process has loaded it itself; "auto": as the system finds it. unsupported says where it looked.
 Result<const Driver*> find_driver(const std::string& path);
 
-/// Why a call of the driver's failed, as an Error: "doing: CUDA_ERROR_… (text)".
+/// The Error of a call of the driver's that failed: "doing: CUDA_ERROR_… (text)".
 Error driver_error(const Driver& driver, Status status, const std::string& doing);
 
 /// The status of a driver's call as a Result.

@@ -11,7 +11,8 @@ constexpr unsigned portable_memory = 1;  // CU_MEMHOSTALLOC_PORTABLE: pinned for
 
 Result<Context> Context::retain(const Driver& driver, Ordinal device) {
     ContextHandle handle = nullptr;
-    TUTTI_TRY(check(driver, driver.primary_retain(&handle, device), "using the device"));
+    TUTTI_TRY(
+        check(driver, driver.primary_retain(&handle, device), "opening the GPU's primary context"));
     return Context(std::shared_ptr<const Held>(new Held{driver, device, handle}));
 }
 
@@ -37,23 +38,26 @@ Ordinal device_of(const Driver& driver, StreamHandle stream) {
 Result<> Context::owns(StreamHandle stream) const {
     if (!stream) return {};
     if (stream == per_thread_stream())
-        return fail(
-            Code::invalid,
-            "cudaStreamPerThread is another stream on each thread, and tutti has threads of "
-            "its own: give a stream that was made, or none for the legacy default one");
+        return fail(Code::invalid,
+                    "the device stream is cudaStreamPerThread, which is another stream on each of "
+                    "tutti's threads")
+            .advice("pass a stream of cudaStreamCreate, or NULL for the legacy default stream");
     const Scope current(*this);
     ContextHandle of_stream = nullptr;
     TUTTI_TRY(check(driver(), driver().stream_context(stream, &of_stream),
-                    "asking whose the device stream is"));
+                    "looking up the context of the device stream"));
     if (of_stream == handle()) return {};
     Ordinal theirs = device();
     ContextHandle popped = nullptr;
-    TUTTI_TRY(check(driver(), driver().context_push(of_stream), "asking for a stream's device"));
+    TUTTI_TRY(check(driver(), driver().context_push(of_stream),
+                    "looking up the device of the device stream"));
     driver().context_device(&theirs);
     driver().context_pop(&popped);
     if (theirs == device()) return {};
-    return fail(Code::invalid, "the device stream is device {}'s, the communicator's device is {}",
-                theirs, device());
+    return fail(Code::invalid,
+                "the device stream belongs to device {}, but the communicator's device is {}",
+                theirs, device())
+        .advice("pass a stream of device {}", device());
 }
 
 Result<> Context::runs(StreamHandle stream) const {
@@ -62,21 +66,23 @@ Result<> Context::runs(StreamHandle stream) const {
     const Status status = driver().stream_is_capturing(stream, &capturing);
     if (status == capture_implicit)
         return fail(Code::unsupported,
-                    "another stream of device {} is being captured into a graph, for which the "
-                    "legacy default stream would wait: give tutti a stream of its own",
-                    device());
+                    "another stream of device {} is being captured into a CUDA graph, and the "
+                    "legacy default stream would wait for it",
+                    device())
+            .advice("give tutti a stream of its own (tutti_comm_set_device_stream)");
     // A failed query is no refusal: the launch fails too, and reports the error to all ranks.
     if (status != success || !capturing) return {};
     return fail(Code::unsupported,
-                "the device stream is being captured into a graph, of which the host's part would "
-                "be none: call tutti before or after the capture, between graphs if need be");
+                "the device stream is being captured into a CUDA graph, which cannot hold the part "
+                "of the call that runs on the host")
+        .advice("call tutti before or after the capture, or between two graphs");
 }
 
 Result<DeviceStream> DeviceStream::create(const Context& context) {
     const Context::Scope current(context);
     StreamHandle handle = nullptr;
     TUTTI_TRY(check(context.driver(), context.driver().stream_create(&handle, non_blocking),
-                    "making a device stream"));
+                    "creating a CUDA stream"));
     return DeviceStream(context, handle);
 }
 
@@ -90,7 +96,7 @@ Result<DeviceEvent> DeviceEvent::create(const Context& context) {
     const Context::Scope current(context);
     EventHandle handle = nullptr;
     TUTTI_TRY(check(context.driver(), context.driver().event_create(&handle, disable_timing),
-                    "making a device event"));
+                    "creating a CUDA event"));
     return DeviceEvent(context, handle);
 }
 
@@ -102,12 +108,12 @@ DeviceEvent::~DeviceEvent() {
 
 Result<> DeviceEvent::record(StreamHandle stream) const {
     return check(context_.driver(), context_.driver().event_record(handle_, stream),
-                 "recording a device event");
+                 "recording a CUDA event");
 }
 
 Result<> DeviceEvent::hold(StreamHandle stream) const {
     return check(context_.driver(), context_.driver().stream_wait_event(stream, handle_, 0),
-                 "making a device stream wait");
+                 "making a CUDA stream wait for an event");
 }
 
 Result<bool> DeviceEvent::passed() const {
@@ -115,7 +121,7 @@ Result<bool> DeviceEvent::passed() const {
     const Status status = context_.driver().event_query(handle_);
     // A driver that minds the capture all the same will tell afterwards.
     if (status == not_ready || status == capture_unsupported) return false;
-    TUTTI_TRY(check(context_.driver(), status, "waiting for the device"));
+    TUTTI_TRY(check(context_.driver(), status, "waiting for the GPU"));
     return true;
 }
 

@@ -4,11 +4,12 @@ namespace tutti::device {
 
 Result<Kernels> Kernels::load(const Context& context, std::string_view image) {
     if (image.empty())
-        return fail(Code::unsupported, "this build has no kernels for devices: nvcc was not there");
+        return fail(Code::unsupported, "this build has no GPU kernels: nvcc was missing")
+            .advice("install nvcc (the CUDA toolkit), and build tutti again");
     const Context::Scope current(context);
     ModuleHandle module = nullptr;
     TUTTI_TRY(check(context.driver(), context.driver().module_load(&module, image.data()),
-                    "loading kernels"));
+                    "loading the GPU kernels"));
     return Kernels(context, module);
 }
 
@@ -23,7 +24,7 @@ Result<KernelHandle> Kernels::find(const std::string& name) const {
     KernelHandle kernel = nullptr;
     TUTTI_TRY(check(context_.driver(),
                     context_.driver().module_function(&kernel, module_, name.c_str()),
-                    "looking for a kernel"));
+                    "looking up a GPU kernel"));
     return kernel;
 }
 
@@ -32,7 +33,7 @@ Result<> Kernels::launch(KernelHandle kernel, unsigned blocks, unsigned threads,
     return check(context_.driver(),
                  context_.driver().launch_kernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream,
                                                  parameters, nullptr),
-                 "launching a kernel");
+                 "launching a GPU kernel");
 }
 
 }  // namespace tutti::device

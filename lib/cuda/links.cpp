@@ -12,10 +12,10 @@ Result<Link> link(const Driver& driver, Ordinal from, Ordinal to) {
     if (from == to) return Link::self;
     int reaches = 0, atomics = 0;
     TUTTI_TRY(check(driver, driver.can_access_peer(&reaches, from, to),
-                    "asking whether a GPU reaches another's memory"));
+                    "asking whether a GPU can access another GPU's memory"));
     if (!reaches) return Link::host;
     TUTTI_TRY(check(driver, driver.peer_attribute(&atomics, native_atomics, from, to),
-                    "asking for what lies between two GPUs"));
+                    "asking for the link between two GPUs"));
     return atomics ? Link::nvlink : Link::pcie;
 }
 
@@ -45,7 +45,7 @@ Result<std::vector<LinkedDevice>> linked_devices(const Driver& driver) {
         TUTTI_TRY(check(driver, driver.device_name(name.data(), name.size(), from),
                         "asking for a GPU's name"));
         TUTTI_TRY(check(driver, driver.pci_bus_id(bus.data(), bus.size(), from),
-                        "asking for a GPU's place on the bus"));
+                        "asking for a GPU's PCI bus id"));
         LinkedDevice device{name.data(), bus.data(), {}};
         for (Ordinal to = 0; to < count; ++to) {
             TUTTI_ASSIGN(const Link between, link(driver, from, to));

@@ -72,7 +72,7 @@ Result<MemoryKind> ask_driver(const Driver& driver, const void* pointer) {
     void* values[] = {&type, &managed, &ordinal};
     const Status status = driver.pointer_attributes(std::size(attributes), attributes, values, at);
     if (has_no_devices(status)) return MemoryKind{};
-    TUTTI_TRY(check(driver, status, "asking whose memory a buffer is"));
+    TUTTI_TRY(check(driver, status, "asking whether a buffer is GPU memory"));
     const bool here = type == type_device || managed != 0;
     return here && ordinal >= 0 ? MemoryKind{ordinal} : MemoryKind{};
 }
@@ -83,7 +83,7 @@ Result<bool> is_managed(const Driver& driver, const void* pointer) {
     void* values[] = {&managed};
     const auto at = reinterpret_cast<std::uintptr_t>(pointer);
     TUTTI_TRY(check(driver, driver.pointer_attributes(1, attributes, values, at),
-                    "asking whether the driver moves a buffer"));
+                    "asking whether a buffer is managed memory"));
     return managed != 0;
 }
 

@@ -20,14 +20,14 @@ Result<> copy(const Driver& driver, void* to, const void* from, std::size_t byte
               StreamHandle stream) {
     if (bytes == 0) return {};
     return check(driver, driver.copy_async(address(to), address(from), bytes, stream),
-                 "copying to or from a device");
+                 "copying to or from the GPU");
 }
 
 Result<> hold_until(const Driver& driver, StreamHandle stream, const uint32_t& word,
                     uint32_t at_least, bool flush) {
     const unsigned flags = wait_until_at_least | (flush ? flush_after_wait : 0);
     return check(driver, driver.stream_wait_value(stream, address(&word), at_least, flags),
-                 "making a device stream wait for the host");
+                 "making a CUDA stream wait for the host");
 }
 
 bool flushes_remote_writes(const Driver& driver, Ordinal device) {
@@ -37,7 +37,7 @@ bool flushes_remote_writes(const Driver& driver, Ordinal device) {
 
 Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, uint32_t value) {
     return check(driver, driver.stream_write_value(stream, address(&word), value, write_after_all),
-                 "marking how far a device stream has come");
+                 "writing a CUDA stream's progress");
 }
 
 bool wait_a_while(const DeviceEvent& event) {

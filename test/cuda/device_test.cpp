@@ -41,7 +41,7 @@ TEST_CASE("driver: says where it looked, and host memory needs none") {
     REQUIRE(absent.error().message.find("/nowhere/libcuda.so.1") != std::string::npos);
     const auto own = find_driver("");
     REQUIRE_FALSE(own);
-    REQUIRE(own.error().message.find("TUTTI_CUDA_LIBRARY") != std::string::npos);
+    REQUIRE(own.error().advice.find("TUTTI_CUDA_LIBRARY") != std::string::npos);
     REQUIRE(driver() == nullptr);
 }
 
@@ -175,7 +175,7 @@ TEST_CASE("context: knows its own streams") {
     REQUIRE_FALSE(refused);
     REQUIRE(refused.error().code == Code::invalid);
     REQUIRE(refused.error().message ==
-            "the device stream is device 0's, the communicator's device is 1");
+            "the device stream belongs to device 0, but the communicator's device is 1");
     const auto of_threads = first->owns(per_thread_stream());
     REQUIRE_FALSE(of_threads);
     REQUIRE(of_threads.error().code == Code::invalid);
