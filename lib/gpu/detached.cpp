@@ -22,9 +22,11 @@ Result<> Detached::sync(int64_t timeout_ms) {
                                                   : std::max<int64_t>(1, limit.left_ms(timeout_ms));
         TUTTI_TRY(side_.progress.may_wait(*requests_.front()));
         if (!side_.progress.wait(*requests_.front(), left_ms))
-            return fail(Code::timeout,
-                        "rank {}: {} operations on device memory are not done after {} ms",
-                        side_.rank(), requests_.size(), timeout_ms);
+            return fail(Code::timeout, "{} operations on device memory are not done after {} ms",
+                        requests_.size(), timeout_ms)
+                .advice(
+                    "call tutti_comm_sync again with a longer timeout, or look at what the "
+                    "other ranks do");
         TUTTI_TRY(take_error());
     }
     return {};

@@ -32,10 +32,9 @@ Result<Kinds> DeviceCalls::kinds_of_list(const OffloadCall& asked) const {
     for (int32_t i = 0; i < asked.call.inputs; ++i) {
         TUTTI_ASSIGN(const device::MemoryKind other, side_.memory_of(list[i]));
         if (other != kind)
-            return fail(Code::invalid,
-                        "rank {}: allreduce_multi: input {} is {}, the output {}: all must be of "
-                        "one kind",
-                        side_.rank(), i, device::describe(other), device::describe(kind));
+            return fail(Code::invalid, "allreduce_multi: input {} is in {}, the output is in {}", i,
+                        device::describe(other), device::describe(kind))
+                .advice("put all inputs and the output in host memory, or all on one GPU");
     }
     return Kinds{kind, kind};
 }
@@ -54,11 +53,12 @@ Result<Kinds> DeviceCalls::kinds_of_used(const Call& call, const Kinds& both) co
     if (!has_out) kinds.out = kinds.in;
     const bool staged = side_.core.config().device == DeviceMode::staged;
     if (!kinds.differ() || (kinds.mixed() && staged)) return kinds;
-    return fail(Code::invalid,
-                "rank {}: {}: the input is {}, the output {}: both must be of one kind{}",
-                side_.rank(), collective_name(call.collective), device::describe(kinds.in),
-                device::describe(kinds.out),
-                kinds.mixed() ? ", or set TUTTI_DEVICE=staged on every rank" : "");
+    return fail(Code::invalid, "{}: the input is in {}, the output is in {}",
+                collective_name(call.collective), device::describe(kinds.in),
+                device::describe(kinds.out))
+        .advice("put both buffers on one GPU{}",
+                kinds.mixed() ? " or both in host memory, or set TUTTI_DEVICE=staged on every rank"
+                              : "");
 }
 
 Result<Kinds> DeviceCalls::find_kinds(const OffloadCall& asked) const {
@@ -74,9 +74,7 @@ Result<bool> DeviceCalls::takes(OffloadCall& asked) const {
         if (!asked.queue) return false;
         // The program may have loaded the driver since.
         const auto found = device::find_driver(side_.core.config().cuda_library);
-        if (!found)
-            return wrap(found.error(),
-                        fmt::format("rank {}: a device stream was given", side_.rank()));
+        if (!found) return wrap(found.error(), "a call with a device stream needs the CUDA driver");
     }
     if (call.collective == Collective::barrier) return false;
     TUTTI_ASSIGN(const Kinds both, find_kinds(asked));
@@ -89,8 +87,9 @@ Result<bool> DeviceCalls::takes(OffloadCall& asked) const {
     asked.in_on = both.in.device;
     asked.out_on = both.out.device;
     if (!devices.joined() || devices.device == kind.device) return true;
-    return fail(Code::invalid, "rank {}: {}: the buffers are {}, the communicator's device is {}",
-                side_.rank(), collective_name(call.collective), device::describe(kind),
+    return fail(Code::invalid, "{}: the buffers are in {}, but the communicator's device is {}",
+                collective_name(call.collective), device::describe(kind), devices.device)
+        .advice("use buffers on device {}, or a communicator of its own for each GPU",
                 devices.device);
 }
 
@@ -182,8 +181,11 @@ Result<std::unique_ptr<Request>> DeviceCalls::start(const OffloadCall& asked) {
         TUTTI_ASSIGN(auto request, attempt(resolved));
         if (request) return request;
     }
-    return fail(Code::system, "rank {}: the ranks called different things again and again",
-                side_.rank());
+    return fail(Code::system, "{}: the ranks called different collectives in {} attempts in a row",
+                collective_name(asked.call.collective), most_attempts)
+        .advice(
+            "make every rank call the same collectives in the same order; TUTTI_CHECK=strict finds "
+            "the first call that differs");
 }
 
 }  // namespace tutti

@@ -51,23 +51,28 @@ Result<> check_seats(const std::vector<Seat>& seats, const Hosts* by_host) {
         const auto first = static_cast<std::size_t>(
             by_host ? by_host->member(by_host->host_of(rank), 0) : Rank{0});
         if (seat.code != 0)
-            return tl::unexpected(told_error(
-                static_cast<Code>(seat.code), rank, static_cast<Rank>(seats.size()),
-                fmt::format("rank {} cannot use a device library: {}. With TUTTI_DEVICE=staged on "
-                            "every rank, device memory goes through the host's",
-                            r, get(seat.why))));
+            return ErrorResult(
+                       told_error(static_cast<Code>(seat.code), rank,
+                                  static_cast<Rank>(seats.size()),
+                                  fmt::format("rank {} cannot use NCCL: {}", r, get(seat.why))))
+                .advice(
+                    "install NCCL on every host, or name it with TUTTI_NCCL_LIBRARY; or set "
+                    "TUTTI_DEVICE=staged on every rank, which needs no NCCL");
         if (seat.version != seats[first].version)
             return fail_rank(Code::unsupported, rank,
-                             "rank {} has NCCL's version {}, rank {} has {}: all need the same",
-                             first, seats[first].version, r, seat.version);
+                             "rank {} has NCCL's version {}, but rank {} has {}", first,
+                             seats[first].version, r, seat.version)
+                .advice(
+                    "install one NCCL version on every host, or name it with "
+                    "TUTTI_NCCL_LIBRARY");
         for (std::size_t other = 0; other < r; ++other)
             if (!apart(other, r) && seats[other].machine == seat.machine &&
                 seats[other].device == seat.device && !(seat.shares && seats[other].shares))
-                return fail_rank(Code::unsupported, rank,
-                                 "ranks {} and {} both use the GPU {}: give each its own, set "
-                                 "TUTTI_DEVICE=staged, or NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL "
-                                 "2.30 or newer",
-                                 other, r, get(seat.device));
+                return fail_rank(Code::unsupported, rank, "ranks {} and {} both use the GPU {}",
+                                 other, r, get(seat.device))
+                    .advice(
+                        "give each rank its own GPU; or set on every rank TUTTI_DEVICE=staged, "
+                        "or NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL 2.30 or newer");
     }
     return {};
 }
@@ -76,7 +81,9 @@ Result<> check_seats(const std::vector<Seat>& seats, const Hosts* by_host) {
 
 Result<> DeviceJoin::join(device::Ordinal device) {
     const device::Driver* driver = device::driver();
-    if (!driver) return fail(Code::unsupported, "rank {}: there is no CUDA driver", side_.rank());
+    if (!driver)
+        return fail(Code::unsupported, "there is no CUDA driver in this process")
+            .advice("set TUTTI_CUDA_LIBRARY to auto, or to the driver's path");
     if (!side_.devices.joined()) {
         TUTTI_ASSIGN(device::Context context, device::Context::retain(*driver, device));
         TUTTI_ASSIGN(side_.devices.staging, StagingArea::make(*driver, device));
@@ -117,7 +124,7 @@ Result<DeviceMode> DeviceJoin::agree(device::Ordinal device) {
     DeviceMode way = side_.core.config().device;
     if (way == DeviceMode::hierarchical && shape.hosts == 1) way = DeviceMode::library;
     if (way == DeviceMode::hierarchical && !several) {
-        log::info("rank {}: device memory goes through the host's: no host has several ranks",
+        log::info("rank {}: device memory goes through host memory: no host has several ranks",
                   side_.rank());
         return DeviceMode::staged;
     }
@@ -158,7 +165,7 @@ Result<DeviceMode> DeviceJoin::agree(device::Ordinal device) {
     if (all) return DeviceMode::library;
     const bool inside = several && check_seats(seats, &hosts);
     log::info("rank {}: device memory goes {}: {}", side_.rank(),
-              inside ? "the hierarchical way" : "through the host's", all.error().message);
+              inside ? "the hierarchical way" : "through host memory", all.error().message);
     return inside ? DeviceMode::hierarchical : DeviceMode::staged;
 }
 
@@ -196,7 +203,8 @@ Result<std::vector<std::byte>> DeviceJoin::share_id(bool of_host) {
     for (Rank h = 0; h < (of_host ? hosts.count() : 1); ++h)
         if (*of(leader(h)) == std::byte{0})
             return fail_rank(Code::system, leader(h),
-                             "rank {} could not make an identifier for the devices", leader(h));
+                             "rank {} could not make an identifier of NCCL", leader(h))
+                .advice("read the error of rank {}", leader(h));
     const auto id = of(leader(mine));
     return std::vector(id + 1, id + static_cast<std::ptrdiff_t>(bytes));
 }
@@ -216,11 +224,11 @@ Result<std::shared_ptr<DeviceGroup>> DeviceJoin::make_group(device::Ordinal devi
     request.all_begun = [this](bool mine) { return side_.issuer.all_agree(mine).value_or(false); };
     auto group = side_.devices.library->join(request, Deadline::after_ms(config.timeout_ms));
     const auto agreed = side_.issuer.all_agree(group.has_value());
-    if (!group) return wrap(std::move(group).error(), fmt::format("rank {}", side_.rank()));
+    if (!group) return tl::unexpected(std::move(group).error());
     if (!agreed) return tl::unexpected(agreed.error());
     if (!*agreed)
-        return fail(Code::system, "rank {}: another rank could not join the devices' group",
-                    side_.rank());
+        return fail(Code::system, "another rank could not join NCCL")
+            .advice("read the errors of the other ranks");
     return *group;
 }
 
@@ -236,17 +244,21 @@ Result<> DeviceJoin::may_join() const {
         side_.devices.joined() &&
         (side_.core.config().device == DeviceMode::staged || side_.has_agreed_path());
     if (joined || side_.core.size() == 1 || !DeviceGroupBatch::here().gathering()) return {};
-    return fail(Code::invalid,
-                "rank {}: the ranks have not joined on their devices, which cannot be gathered: "
-                "call tutti_comm_use_device before, each rank on a thread",
-                side_.rank());
+    return fail(
+               Code::invalid,
+               "the ranks have not joined on their GPUs, and tutti_launch_start cannot gather that")
+        .advice(
+            "call tutti_comm_use_device on every rank, each on a thread of its own, before "
+            "tutti_launch_start");
 }
 
 Result<> DeviceJoin::use(device::Ordinal device) {
     TUTTI_TRY(side_.core.may_call());
     TUTTI_TRY(side_.need_driver());
     if (side_.devices.joined() && side_.devices.device != device)
-        return fail(Code::invalid, "rank {}: the communicator's device is {}, not {}", side_.rank(),
+        return fail(Code::invalid, "tutti_comm_use_device: the communicator's device is {}, not {}",
+                    side_.devices.device, device)
+            .advice("pass device {}, or make a communicator of its own for device {}",
                     side_.devices.device, device);
     TUTTI_TRY(side_.issuer.admission().enter(0, side_.core.limit_ms(-1)));
     return join(device);
@@ -285,8 +297,9 @@ Result<> DeviceJoin::adopt(std::unique_ptr<OffloadShare> share) {
     auto& [from, group] = static_cast<DeviceShare&>(*share);
     TUTTI_ASSIGN(const bool all, side_.issuer.all_agree(group.has_value()));
     if (!all) {
-        log::info("rank {}: the communicator's part joins its devices anew: {}", side_.rank(),
-                  group ? "another rank's could not be split" : group.error().message);
+        log::info(
+            "rank {}: the new communicator joins NCCL by itself: {}", side_.rank(),
+            group ? "another rank could not split NCCL's communicator" : group.error().message);
         return {};
     }
     Devices& devices = side_.devices;

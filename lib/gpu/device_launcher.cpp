@@ -33,7 +33,9 @@ Result<> DeviceLauncher::may_launch(Request& request) {
     Pace pace(Deadline(), {.sleep_us = strict_poll_us});
     while (side_.core.strict && request.plan &&
            !side_.core.failure_protocol.strict().agreed(request.tag.sequence)) {
-        if (is_cancelled(request)) return fail(Code::aborted, "it was not launched");
+        if (is_cancelled(request))
+            return fail(Code::aborted,
+                        "the operation was not launched, because the communicator failed");
         pace.pause();
     }
     return {};
@@ -67,11 +69,11 @@ Result<> DeviceLauncher::finish_part(const DeviceLaunch& launch, uint32_t part) 
 
 void DeviceLauncher::report_failure(const Request& request, const Error& error) {
     if (is_cancelled(request)) return;
-    side_.core.failure_protocol.raise(
-        {error.code, side_.rank(), 0,
-         fmt::format("rank {}: {}: {}", side_.rank(),
-                     request.plan ? describe_call(request.tag) : "messages on device memory",
-                     error.message)});
+    Error raised = wrap(error, request.plan ? describe_call(request.tag)
+                                            : std::string("messages on device memory"))
+                       .value();
+    raised.rank = side_.rank();
+    side_.core.failure_protocol.raise(on_rank(side_.rank(), std::move(raised)));
 }
 
 Result<> DeviceLauncher::finish(Request& request, const Result<>& launched) {

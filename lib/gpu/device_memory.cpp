@@ -14,9 +14,8 @@ constexpr std::size_t device_memory_unit = std::size_t{2} << 20;
 Result<std::byte*> DeviceMemory::allocate(std::size_t bytes) {
     if (!side_.devices.joined() || !side_.devices.group)
         return fail(Code::unsupported,
-                    "rank {}: tutti_mem_alloc_device: the ranks have not joined NCCL: call "
-                    "tutti_comm_use_device before",
-                    side_.rank());
+                    "tutti_mem_alloc_device: the ranks of this communicator have not joined NCCL")
+            .advice("call tutti_comm_use_device on every rank first, without TUTTI_DEVICE=staged");
     TUTTI_TRY(side_.wait_for_idle());
     const std::size_t whole = round_up(std::max<std::size_t>(1, bytes), device_memory_unit);
     auto made = side_.devices.library->allocate(side_.devices.device, whole);
@@ -27,16 +26,16 @@ Result<std::byte*> DeviceMemory::allocate(std::size_t bytes) {
     const auto give_back = [&] {
         if (made) side_.devices.library->free(side_.devices.device, *made);
     };
-    if (!made) return wrap(made.error(), fmt::format("rank {}", side_.rank()));
+    if (!made) return tl::unexpected(made.error());
     if (!agreed || !*agreed) {
         give_back();
         if (!agreed) return tl::unexpected(agreed.error());
-        return fail(Code::no_memory, "rank {}: another rank has no device memory for {} bytes",
-                    side_.rank(), bytes);
+        return fail(Code::no_memory, "another rank has no device memory for {} bytes", bytes)
+            .advice("free memory of the GPUs, or allocate less, and call again on every rank");
     }
     if (auto known = side_.devices.group->add_memory(*made, whole, true); !known) {
         give_back();
-        return wrap(known.error(), fmt::format("rank {}", side_.rank()));
+        return tl::unexpected(known.error());
     }
     side_.devices.memory.push_back({*made, whole, true});
     return *made;
@@ -45,14 +44,15 @@ Result<std::byte*> DeviceMemory::allocate(std::size_t bytes) {
 Result<> DeviceMemory::add(std::byte* data, std::size_t bytes) {
     TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(data));
     if (side_.devices.joined() && kind.device != side_.devices.device)
-        return fail(Code::invalid, "rank {}: that is {}, the communicator's device is {}",
-                    side_.rank(), device::describe(kind), side_.devices.device);
+        return fail(Code::invalid, "the memory is {}, but the communicator's device is {}",
+                    device::describe(kind), side_.devices.device)
+            .advice("register memory of device {}", side_.devices.device);
     if (find(data) != side_.devices.memory.end())
-        return fail(Code::invalid, "rank {}: memory that begins there is registered already",
-                    side_.rank());
+        return fail(Code::invalid, "memory that begins at {} is registered already",
+                    static_cast<const void*>(data))
+            .advice("call tutti_mem_deregister before you register it again");
     if (side_.devices.group) {
-        auto known = side_.devices.group->add_memory(data, bytes, false);
-        if (!known) return wrap(known.error(), fmt::format("rank {}", side_.rank()));
+        TUTTI_TRY(side_.devices.group->add_memory(data, bytes, false));
     }
     side_.devices.memory.push_back({data, bytes, false});
     return {};
@@ -68,8 +68,11 @@ Result<bool> DeviceMemory::remove(std::byte* data, bool handed_out) {
     const auto found = find(data);
     if (found == side_.devices.memory.end()) return false;
     if (found->window != handed_out)
-        return fail(Code::invalid, "rank {}: this communicator has not {} memory that begins there",
-                    side_.rank(), handed_out ? "handed out" : "registered");
+        return fail(Code::invalid, "this communicator has not {} memory that begins at {}",
+                    handed_out ? "allocated" : "registered", static_cast<const void*>(data))
+            .advice(
+                "free memory of tutti_mem_alloc_device by tutti_mem_free, and registered memory "
+                "by tutti_mem_deregister");
     TUTTI_TRY(side_.wait_for_idle());
     if (side_.devices.group) side_.devices.group->remove_memory(data);
     if (handed_out) side_.devices.library->free(side_.devices.device, data);

@@ -84,9 +84,9 @@ Bundle::End DeviceMessages::succeed() {
 
 // A collective of other calls has taken aborted ones with it: that is told by itself.
 Bundle::End DeviceMessages::fail(const Error& why) const {
-    return {{why.code, why.rank == nobody ? rank : why.rank, 0,
-             fmt::format("rank {}: messages on device memory: {}", rank, why.message)},
-            why.code != Code::aborted};
+    Error told = on_rank(rank, wrap(why, "messages on device memory").value());
+    if (told.rank == nobody) told.rank = rank;
+    return {std::move(told), why.code != Code::aborted};
 }
 
 bool DeviceMessages::let_go() {
@@ -111,12 +111,14 @@ std::optional<Error> DeviceMessages::misfit() const {
         const DeviceTransfer& asked = part.asked;
         const Record wanted{asked.message.bytes, asked.tag, static_cast<int32_t>(asked.dtype)};
         if (asked.message.sends || part.record == wanted) continue;
-        return Error{
-            Code::mismatch, asked.message.peer, 0,
-            fmt::format("rank {} sent {} on device memory where rank {} receives {}: messages on "
-                        "devices are matched in the order of the calls, and have one length",
-                        asked.message.peer, describe_record(part.record), rank,
-                        describe_record(wanted))};
+        return fail_rank(Code::mismatch, asked.message.peer,
+                         "rank {} sent {} on device memory, but rank {} receives {}",
+                         asked.message.peer, describe_record(part.record), rank,
+                         describe_record(wanted))
+            .advice(
+                "call sends and receives of device memory in the same order on both ranks, "
+                "with the same count, dtype and tag")
+            .value();
     }
     return std::nullopt;
 }

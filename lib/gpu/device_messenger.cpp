@@ -34,9 +34,9 @@ Result<bool> DeviceMessenger::stages() const {
         (!all_ranks || side_.devices.generation == side_.core.generation))
         return !all_ranks;
     return fail(Code::unsupported,
-                "rank {}: for messages on device memory the ranks have to join first: call "
-                "tutti_comm_use_device, or a collective on device memory, on all of them before",
-                side_.rank());
+                "the ranks have not joined on their GPUs, which messages on device memory need")
+        .advice(
+            "call tutti_comm_use_device, or a collective on device memory, on every rank first");
 }
 
 // Each message must be valid, and all must be in one kind of memory.
@@ -45,24 +45,23 @@ Result<> DeviceMessenger::check(const std::vector<OffloadMessage>& messages, boo
         const char* const what = m.sends ? "send" : "recv";
         if (!staged && !m.sends && m.peer == any_source)
             return fail(Code::unsupported,
-                        "rank {}: recv on device memory: TUTTI_ANY_SOURCE has no way in NCCL: name "
-                        "the sender, receive in host memory, or set TUTTI_DEVICE=staged on every "
-                        "rank",
-                        side_.rank());
+                        "recv on device memory: NCCL cannot receive from TUTTI_ANY_SOURCE")
+                .advice(
+                    "name the sender, receive in host memory, or set TUTTI_DEVICE=staged on "
+                    "every rank");
         Transfer like;
         like.sends = m.sends;
         like.peer = m.peer;
         like.user_tag = m.tag;
         like.memory = m.memory;
         like.bytes = m.bytes;
-        if (auto fine = side_.core.transfers.check(like); !fine)
-            return wrap(fine.error(), fmt::format("rank {}", side_.rank()));
+        TUTTI_TRY(side_.core.transfers.check(like));
         TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(m.memory));
         if (m.bytes > 0 && kind.device != side_.devices.device)
             return fail(Code::invalid,
-                        "rank {}: {}: the buffer is {}, the communicator's device is {}: messages "
-                        "of one group are all of one kind",
-                        side_.rank(), what, device::describe(kind), side_.devices.device);
+                        "{}: the buffer is in {}, but the communicator's device is {}", what,
+                        device::describe(kind), side_.devices.device)
+                .advice("put all buffers of the group on device {}", side_.devices.device);
     }
     return {};
 }
@@ -74,7 +73,8 @@ Result<> DeviceMessenger::find_device_of(const std::vector<OffloadMessage>& mess
         TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(one.memory));
         if (kind.on_device()) return path_.join.join(kind.device);
     }
-    return fail(Code::invalid, "rank {}: none of the messages is on device memory", side_.rank());
+    return fail(Code::invalid, "none of the messages is on device memory")
+        .advice("send or receive at least one buffer on the GPU, or leave out the device stream");
 }
 
 // Straight from and to the device where the channel takes that.

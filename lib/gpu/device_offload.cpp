@@ -110,27 +110,26 @@ Result<> DeviceOffload::may_block(const Call& call, uint32_t stream) const {
     if (!DeviceGroupBatch::here().holds(launcher_, stream)) [[likely]]
         return {};
     return fail(Code::invalid,
-                "rank {}: {} would wait behind calls on stream {} that tutti_launch_end launches: "
-                "call that before, or take the non-blocking form or another stream",
-                side_.rank(), collective_name(call.collective), stream);
+                "{} would wait for calls on stream {} that tutti_launch_end has not launched yet",
+                collective_name(call.collective), stream)
+        .advice("call tutti_launch_end first, or use the non-blocking function or another stream");
 }
 
 Result<> DeviceOffload::may_wait(const Request& request) const {
     if (!DeviceGroupBatch::here().holds(launcher_, request)) return {};
     return fail(Code::invalid,
-                "rank {}: {} is launched by tutti_launch_end, or comes after what is: call that "
-                "before waiting for it",
-                side_.rank(),
-                request.plan ? describe_call(request.tag) : "a message on device memory");
+                "cannot wait for {}: tutti_launch_end has not launched it yet, or an earlier call "
+                "on its stream",
+                request.plan ? describe_call(request.tag) : "a message on device memory")
+        .advice("call tutti_launch_end before you wait for it")
+        .on(side_.rank());
 }
 
 // A wait for all requests would hang: a gathered request does not end before it is launched.
 Result<> DeviceOffload::may_wait_for_all() const {
     if (!DeviceGroupBatch::here().holds(launcher_)) return {};
-    return fail(Code::invalid,
-                "rank {}: collective mismatch inside tutti_launch_start/end: call "
-                "tutti_launch_end, which says more, before anything else",
-                side_.rank());
+    return fail(Code::invalid, "collective mismatch inside tutti_launch_start/end")
+        .advice("call tutti_launch_end before anything else; its error has the details");
 }
 
 }  // namespace
@@ -139,7 +138,7 @@ Result<> DeviceOffload::may_wait_for_all() const {
 Result<> check_offload(const Config& config) {
     const auto found = device::find_driver(config.cuda_library);
     if (found || config.cuda_library.empty() || config.cuda_library == "auto") return {};
-    return wrap(found.error(), fmt::format("rank {}: TUTTI_CUDA_LIBRARY", config.rank));
+    return wrap(found.error(), "TUTTI_CUDA_LIBRARY").on(config.rank);
 }
 
 std::unique_ptr<Offload> make_offload(const OffloadHost& host) {

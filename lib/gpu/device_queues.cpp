@@ -6,8 +6,7 @@ namespace tutti {
 
 Result<> DeviceQueues::check_owner(void* device_stream) {
     if (device_stream == side_.devices.checked_stream) return {};
-    auto own = side_.devices.context->owns(static_cast<device::StreamHandle>(device_stream));
-    if (!own) return wrap(own.error(), fmt::format("rank {}", side_.rank()));
+    TUTTI_TRY(side_.devices.context->owns(static_cast<device::StreamHandle>(device_stream)));
     side_.devices.checked_stream = device_stream;
     return {};
 }
@@ -17,18 +16,14 @@ Result<> DeviceQueues::check_runs(device::Ordinal device, void* device_stream) c
     if (!context) {
         TUTTI_ASSIGN(context, device::Context::retain(*device::driver(), device));
     }
-    const auto runs = context->runs(static_cast<device::StreamHandle>(device_stream));
-    return runs ? Result<>{} : wrap(runs.error(), fmt::format("rank {}", side_.rank()));
+    return context->runs(static_cast<device::StreamHandle>(device_stream));
 }
 
 Result<> DeviceQueues::set(void* device_stream) {
     TUTTI_TRY(side_.core.forked());
     TUTTI_TRY(side_.need_driver());
     if (side_.devices.joined())
-        if (auto own =
-                side_.devices.context->owns(static_cast<device::StreamHandle>(device_stream));
-            !own)
-            return wrap(own.error(), fmt::format("rank {}", side_.rank()));
+        TUTTI_TRY(side_.devices.context->owns(static_cast<device::StreamHandle>(device_stream)));
     side_.devices.stream = device_stream;
     side_.devices.stream_was_set = true;
     return {};
@@ -43,8 +38,8 @@ Result<> DeviceQueues::order(void* before, void* after) {
         // Before the first collective the device is the one that the program works with.
         device::Ordinal device = 0;
         if (device::driver()->context_device(&device) != device::success)
-            return fail(Code::invalid, "rank {}: no device is current on this thread",
-                        side_.rank());
+            return fail(Code::invalid, "no CUDA device is current on this thread")
+                .advice("call cudaSetDevice on this thread, or tutti_comm_use_device, first");
         TUTTI_ASSIGN(context, device::Context::retain(*device::driver(), device));
     }
     for (void* stream : {before, after}) TUTTI_TRY(check_runs(context->device(), stream));

@@ -11,14 +11,12 @@ constexpr useconds_t idle_poll_us = 50;
 
 Result<> DeviceSide::need_driver() const {
     const auto found = device::find_driver(core.config().cuda_library);
-    if (!found) return wrap(found.error(), fmt::format("rank {}", rank()));
+    if (!found) return tl::unexpected(found.error());
     return {};
 }
 
 Result<device::MemoryKind> DeviceSide::memory_of(const void* buffer) const {
-    auto kind = device::memory_of(buffer);
-    if (!kind) return wrap(kind.error(), fmt::format("rank {}", rank()));
-    return kind;
+    return device::memory_of(buffer);
 }
 
 Result<> DeviceSide::wait_for_idle() {
@@ -27,7 +25,9 @@ Result<> DeviceSide::wait_for_idle() {
            (core.manual() && core.streams.busy_outside())) {
         if (auto over = core.failure_protocol.fatal_error()) return tl::unexpected(over->error);
         progress.advance();
-        if (!pace.pause()) return fail(Code::timeout, "rank {}: the device is still busy", rank());
+        if (!pace.pause())
+            return fail(Code::timeout, "earlier operations on the GPU did not end within {} ms",
+                        core.config().timeout_ms);
     }
     return {};
 }

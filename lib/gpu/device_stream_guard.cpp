@@ -29,11 +29,12 @@ Result<DeviceStreamGuard> DeviceStreamGuard::begin(const StreamUser& user) {
     for (const StreamUser& other : uses().users)
         if (same_stream(other, user) && other.rank != user.rank)
             return fail(Code::invalid,
-                        "rank {}: rank {} of this process has an operation under way on the same "
-                        "stream of device {}, which would wait for this one behind it: give each "
-                        "rank a stream of its own that does not wait for the default one "
-                        "(cudaStreamNonBlocking)",
-                        user.rank, other.rank, user.device);
+                        "rank {} of this process has an operation in progress on the same stream "
+                        "of device {}; it would wait for this one, which is behind it",
+                        other.rank, user.device)
+                .advice(
+                    "give each rank a stream of its own that does not wait for the default "
+                    "stream (cudaStreamNonBlocking)");
     uses().users.push_back(user);
     return DeviceStreamGuard(user);
 }

@@ -225,7 +225,9 @@ private:
     }
 
     bool failed() const { return failure_.error.code != Code::ok; }
-    void fail(const Error& error) { failure_.error = {error.code, nobody, 0, error.message}; }
+    void fail(const Error& error) {
+        failure_.error = {error.code, nobody, 0, error.message, error.advice};
+    }
 
     /// The caller's stream goes on, whatever became of the messages.
     void release() {

@@ -71,10 +71,10 @@ TEST_CASE("hosts: other operators and types, and what goes through the host all 
         wanted.algorithm = "hierarchical";
         const OnDevice data(r.rank, values_of(r.rank, 3001));
         r.fails(r.comm->calls().start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
-                "no hierarchical way");
+                "no hierarchical algorithm");
         wanted.algorithm = "nccl";
         r.fails(r.comm->calls().start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
-                "done by 'hierarchical' or 'staged'");
+                "no algorithm 'nccl'. What to do: name 'hierarchical' or 'staged'");
         hosts_still_work(r);
     });
 }
@@ -145,7 +145,7 @@ TEST_CASE("hosts: single ranks go through the host, one host by its library") {
         call.algorithm = "hierarchical";
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
         r.fails(r.comm->calls().start(call, -1, -1, data.get(), data.get()), Code::unsupported,
-                "not by 'hierarchical'");
+                "no algorithm 'hierarchical'");
         hosts_still_work(r);
     });
 }

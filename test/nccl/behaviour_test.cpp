@@ -113,7 +113,7 @@ TEST_CASE("device streams: nothing is put on one that is captured into a graph")
         run({.ranks = 2, .change = [=](Config& c) { c.device = way; }}, [](Ranked& r) {
             const device::DeviceStream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
-            const std::string words = "is being captured into a graph";
+            const std::string words = "is being captured into a CUDA graph";
             const auto refuses = [&] {
                 fake_cuda_capture(stream.handle(), true);
                 for (void* on : {static_cast<void*>(stream.handle()), static_cast<void*>(nullptr)})
@@ -444,22 +444,26 @@ TEST_CASE("bad input: mixed buffers, other devices, other devices' streams") {
         std::vector<float> host(1 << 20);
         const OnDevice own(r.rank, host), other(r.rank + 2, std::vector<float>(100));
         r.fails(r.comm->calls().run(sum100, host.data(), own.get()), Code::invalid,
-                fmt::format("the input is host memory, the output memory of device {}", r.rank));
+                fmt::format("the input is in host memory, the output is in memory of device {}",
+                            r.rank));
         r.fails(r.comm->calls().start(sum100, -1, -1, own.get(), other.get()), Code::invalid,
-                "both must be of one kind");
+                "put both buffers on one GPU");
         still_works(r);
-        r.fails(r.comm->calls().run(sum100, other.get(), other.get()), Code::invalid,
-                fmt::format("the buffers are memory of device {}, the communicator's device is {}",
-                            r.rank + 2, r.rank));
+        r.fails(
+            r.comm->calls().run(sum100, other.get(), other.get()), Code::invalid,
+            fmt::format("the buffers are in memory of device {}, but the communicator's device is "
+                        "{}",
+                        r.rank + 2, r.rank));
         const auto context = device::Context::retain(*device::driver(), r.rank + 2);
         const auto stream = device::DeviceStream::create(*context);
         r.fails(r.comm->calls().start(sum100, -1, -1, own.get(), own.get(), stream->handle()),
-                Code::invalid, fmt::format("the device stream is device {}'s", r.rank + 2));
-        r.fails(r.comm->offload().set_queue(stream->handle()), Code::invalid, "device stream is");
+                Code::invalid, fmt::format("the device stream belongs to device {}", r.rank + 2));
+        r.fails(r.comm->offload().set_queue(stream->handle()), Code::invalid,
+                "device stream belongs");
         Call named = sum100;
         named.algorithm = "ring";
         r.fails(r.comm->calls().start(named, -1, -1, own.get(), own.get()), Code::unsupported,
-                "not by 'ring'");
+                "no algorithm 'ring'");
         named.algorithm = "nccl";
         named.op = Op::max;
         named.dtype = Dtype::int16;

@@ -85,9 +85,9 @@ struct Ranked {
     template <typename T>
     void fails(const Result<T>& result, Code code, const std::string& words) {
         if (!holds(!result, "expected to fail: " + words)) return;
-        holds(
-            result.error().code == code && result.error().message.find(words) != std::string::npos,
-            "expected '" + words + "', got " + result.error().message);
+        const std::string text = error_text(result.error());
+        holds(result.error().code == code && text.find(words) != std::string::npos,
+              "expected '" + words + "', got " + text);
     }
     Result<> finish(Result<std::unique_ptr<Request>> request) {
         if (!request) return tl::unexpected(request.error());

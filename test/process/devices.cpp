@@ -182,20 +182,20 @@ void wrong(tutti_comm* comm) {
     const Floats data(1);
     std::vector<float> host(count);
     expect_error(tutti_allreduce(comm, data.at, host.data(), count, TUTTI_FLOAT32, TUTTI_SUM),
-                 TUTTI_ERR_INVALID, "must be of one kind");
+                 TUTTI_ERR_INVALID, "put both buffers on one GPU");
     expect_error(tutti_send(comm, data.at, count, TUTTI_FLOAT32, 0, 1), TUTTI_ERR_UNSUPPORTED,
                  "tutti_comm_use_device");
-    expect_error(tutti_launch_end(), TUTTI_ERR_INVALID, "gathered");
+    expect_error(tutti_launch_end(), TUTTI_ERR_INVALID, "has not called tutti_launch_start");
     void* window = nullptr;
     expect_error(tutti_mem_alloc_device(comm, 100, &window), TUTTI_ERR_UNSUPPORTED,
                  "tutti_comm_use_device");
     need(tutti_mem_register(comm, data.at, 100, -1), "register");
-    expect_error(tutti_mem_free(comm, data.at), TUTTI_ERR_INVALID, "has not handed out");
+    expect_error(tutti_mem_free(comm, data.at), TUTTI_ERR_INVALID, "has not allocated");
     need(tutti_mem_deregister(comm, data.at), "deregister");
     expect_error(tutti_mem_deregister(comm, data.at), TUTTI_ERR_INVALID, "has not registered");
     const void* inputs[] = {data.at, host.data()};
     expect_error(tutti_allreduce_multi(comm, inputs, 2, data.at, count, TUTTI_FLOAT32, TUTTI_SUM),
-                 TUTTI_ERR_INVALID, "input 1 is host memory");
+                 TUTTI_ERR_INVALID, "input 1 is in host memory");
     const tutti_op op = rank_of == 0 ? TUTTI_MAX : TUTTI_SUM;
     // The others' call may be known at the launch already.
     const tutti_status launched = tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, op);

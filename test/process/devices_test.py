@@ -74,7 +74,7 @@ class Devices(unittest.TestCase):
 
     def test_nccl_that_is_too_old_and_then_the_host_goes_on(self):
         self.right(2, "absent", env={"FAKE_NCCL_VERSION": "21602",
-                                     "EXPECTED": "rank 0 cannot use a device library: NCCL 2.16.2"})
+                                     "EXPECTED": "rank 0 cannot use NCCL: NCCL 2.16.2"})
 
     def test_the_benchmark_checks_every_element_on_devices(self):
         for collective in ("allreduce", "alltoall", "scan"):

@@ -41,9 +41,8 @@ Result<Library> open_library(const std::string& path) {
         library.where = file_name;
     }
     if (!handle)
-        return fail(Code::unsupported,
-                    "NCCL was not found; looked at {}. Name it with TUTTI_NCCL_LIBRARY",
-                    tried.substr(2));
+        return fail(Code::unsupported, "NCCL was not found; looked at {}", tried.substr(2))
+            .advice("install NCCL, or set TUTTI_NCCL_LIBRARY to the path of libnccl.so.2");
     const char* missing = nullptr;
 #define TUTTI_NCCL_LOAD(member, symbol, needed, ...)                                    \
     library.member = reinterpret_cast<decltype(library.member)>(dlsym(handle, symbol)); \
@@ -54,7 +53,8 @@ Result<Library> open_library(const std::string& path) {
     if (missing || library.version < oldest_version)
         return fail(Code::unsupported, "NCCL {} ({}) is too old{}{}: at least {} is needed",
                     version_text(library.version), library.where, missing ? ", without " : "",
-                    missing ? missing : "", version_text(oldest_version));
+                    missing ? missing : "", version_text(oldest_version))
+            .advice("install a newer NCCL, or set TUTTI_NCCL_LIBRARY to the path of one");
     return library;
 }
 
@@ -78,7 +78,8 @@ Error nccl_error(const Library& library, Comm comm, Status status, const std::st
     const char* more = library.last_error ? library.last_error(comm) : nullptr;
     return {Code::system, nobody, 0,
             fmt::format("{}: NCCL: {}{}{}", doing, library.error_string(status),
-                        more && *more ? ": " : "", more ? more : "")};
+                        more && *more ? ": " : "", more ? more : ""),
+            "read the output of all ranks with NCCL_DEBUG=INFO, which has NCCL's own log"};
 }
 
 }  // namespace tutti::nccl

@@ -66,8 +66,9 @@ Result<std::shared_ptr<Membership>> Membership::join(const Library& library,
 Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadline) {
     UniqueId id{};
     if (request.id.size() != rings_ * sizeof id.bytes)
-        return fail(Code::system, "rank {}: NCCL's identifiers have {} bytes, {} are needed", rank_,
-                    request.id.size(), rings_ * sizeof id.bytes);
+        return fail(Code::system, "NCCL's identifiers have {} bytes instead of {}",
+                    request.id.size(), rings_ * sizeof id.bytes)
+            .advice("install the same version of tutti on every host");
     // No lock: no other thread has this object yet.
     const device::Context::Scope current(context_);
     Result<> joined;
@@ -84,14 +85,17 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
         Status status = library_.init_rank_config(&comm, size_, id, rank_, &config);
         if (comm) comms_.push_back(comm);
         if (!all_begun(request.all_begun, is_fine(status)) && is_fine(status))
-            return fail(Code::system, "rank {}: another rank could not join NCCL's communicator",
-                        rank_);
+            return fail(Code::system, "another rank could not join NCCL's communicator")
+                .advice("read the errors of the other ranks");
         if (!is_fine(status)) return take(comm, status, "joining NCCL's communicator");
         if (comm) status = wait(comm, deadline);
         if (status == in_progress)
-            joined =
-                fail(Code::timeout, "rank {}: not all {} ranks joined NCCL's communicator in time",
-                     rank_, size_);
+            joined = fail(Code::timeout, "timed out before all {} ranks joined NCCL's communicator",
+                          size_)
+                         .advice(
+                             "look at the other ranks and at NCCL's log (NCCL_DEBUG=INFO); if NCCL "
+                             "takes a wrong interface, set NCCL_SOCKET_IFNAME; if it is only slow, "
+                             "raise TUTTI_TIMEOUT_MS");
         else
             joined = take(comm, status, "joining NCCL's communicator");
     }
@@ -135,8 +139,8 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
         if (!is_fine(status)) return tl::unexpected(take(parent, status, splitting).error());
         if (!all) {
             if (comm) made->comms_.push_back(comm);
-            return fail(Code::system, "rank {}: another rank could not split NCCL's communicator",
-                        rank_);
+            return fail(Code::system, "another rank could not split NCCL's communicator")
+                .advice("read the errors of the other ranks");
         }
         if (gone()) {
             joined = tl::unexpected(stopped_error());
@@ -211,7 +215,7 @@ Result<> Membership::take(Comm comm, Status status, const char* doing) const {
         return {};
     if (*stop_) return tl::unexpected(stopped_error());
     if (status == in_progress)
-        return fail(Code::timeout, "{}: NCCL is not done with it after {} ms", doing, timeout_ms_);
+        return fail(Code::timeout, "{}: NCCL did not finish within {} ms", doing, timeout_ms_);
     return tl::unexpected(nccl_error(library_, comm, status, doing));
 }
 
@@ -257,7 +261,7 @@ void Membership::stop() {
         if (const Status status = library_.abort(comm); !is_fine(status)) worst = status;
     if (const Status ended = library_.group_end(); !is_fine(ended)) worst = ended;
     if (!is_fine(worst))
-        log::warn("rank {}: aborting NCCL's communicators: {}", rank_,
+        log::warn("rank {}: aborting NCCL's communicators failed: {}", rank_,
                   library_.error_string(worst));
 }
 

@@ -25,7 +25,8 @@ public:
             case Collective::barrier:
             case Collective::scan:
             case Collective::exscan:
-                return fail(Code::unsupported, "NCCL has no {}", collective_name(shape.collective));
+                return fail(Code::unsupported, "NCCL has no {}", collective_name(shape.collective))
+                    .advice("{}", other_algorithm);
             default:
                 return elements_of(shape, membership_->ability()).map([](Elements) {});
         }
@@ -51,8 +52,9 @@ public:
     Result<std::shared_ptr<DeviceGroup>> split(const DeviceGroupPart& part,
                                                Deadline deadline) override {
         if (!membership_->library().split)
-            return fail(Code::unsupported, "NCCL {} cannot split",
-                        version_text(membership_->library().version));
+            return fail(Code::unsupported, "NCCL {} has no ncclCommSplit",
+                        version_text(membership_->library().version))
+                .advice("install a newer NCCL, or do not set TUTTI_DEVICE_SPLIT=share");
         TUTTI_ASSIGN(auto joined, membership_->split(part, deadline));
         if (!joined) return std::shared_ptr<DeviceGroup>();
         return std::make_shared<NcclGroup>(std::move(joined));
@@ -106,7 +108,7 @@ public:
         UniqueId id{};
         if (const Status status = library_.get_unique_id(&id); status != success)
             return tl::unexpected(
-                nccl_error(library_, nullptr, status, "making NCCL's identifier"));
+                nccl_error(library_, nullptr, status, "making an identifier of NCCL"));
         const auto* bytes = reinterpret_cast<const std::byte*>(id.bytes);
         return std::vector(bytes, bytes + sizeof id.bytes);
     }
@@ -152,7 +154,9 @@ public:
 private:
     static Result<device::Context> context_of(int32_t device) {
         const device::Driver* driver = device::driver();
-        if (!driver) return fail(Code::unsupported, "there is no CUDA driver");
+        if (!driver)
+            return fail(Code::unsupported, "there is no CUDA driver in this process")
+                .advice("set TUTTI_CUDA_LIBRARY to auto, or to the driver's path");
         return device::Context::retain(*driver, device);
     }
     bool has_allocator() const { return library_.mem_alloc && library_.mem_free; }

@@ -46,18 +46,22 @@ Result<Elements> elements_of(const IntrinsicShape& shape, const Ability& ability
         if (t.dtype == shape.dtype && version >= t.since) type = &t;
     if (!type)
         return fail(Code::unsupported, "NCCL {} does not reduce {}", version_text(version),
-                    dtype_name(shape.dtype));
+                    dtype_name(shape.dtype))
+            .advice("{}", other_algorithm);
     if (dtype_bytes(shape.dtype) == 1 && is_float(shape.dtype) &&
         ability.capability < reduces_fp8_since)
         return fail(Code::unsupported,
-                    "NCCL reduces {} from compute capability 9.0 on, one of the devices has {}.{}",
-                    dtype_name(shape.dtype), ability.capability / 10, ability.capability % 10);
+                    "NCCL reduces {} only on GPUs of compute capability 9.0 or newer, and a GPU of "
+                    "this communicator has {}.{}",
+                    dtype_name(shape.dtype), ability.capability / 10, ability.capability % 10)
+            .advice("{}", other_algorithm);
     // NCCL divides integers in its own way: the host's rounds towards zero.
     const bool averages_integers = shape.op == Op::avg && !is_float(shape.dtype);
     for (const Operator& o : operators)
         if (o.op == shape.op && !averages_integers) return Elements{type->number, 1, o.number};
     return fail(Code::unsupported, "NCCL has no {} of {}", op_name(shape.op),
-                dtype_name(shape.dtype));
+                dtype_name(shape.dtype))
+        .advice("{}", other_algorithm);
 }
 
 }  // namespace tutti::nccl

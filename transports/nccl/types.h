@@ -1,6 +1,8 @@
 // tutti's types and operators in NCCL's numbers.
 #pragma once
 
+#include <string_view>
+
 #include "transport/intrinsic.h"
 
 namespace tutti::nccl {
@@ -17,6 +19,9 @@ struct Ability {
     int version = 0;
     int capability = 0;  // compute capability, 90 for 9.0
 };
+
+/// The advice where NCCL cannot do a collective.
+inline constexpr std::string_view other_algorithm = "leave out the algorithm, or name 'staged'";
 
 /// unsupported: that version, or those devices, have no such type or operator.
 Result<Elements> elements_of(const IntrinsicShape& shape, const Ability& ability);

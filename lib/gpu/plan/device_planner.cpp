@@ -67,8 +67,9 @@ Result<IntrinsicShape> DevicePlanner::shape_of(const Call& call) const {
     TUTTI_ASSIGN(const UserOperator op, find_operator(call.op));
     if (op.kind != UserOperator::Kind::premul_sum || op.scalar_dtype != call.dtype)
         return fail(Code::unsupported,
-                    "a device's library knows no operators of the program's own but pre-multiplied "
-                    "sums whose scalar has the data's type");
+                    "NCCL takes an operator of the program's own only if it is a pre-multiplied "
+                    "sum whose scalar has the data's dtype")
+            .advice("leave out the algorithm, or name '{}'", staged_name);
     shape.op = Op::sum;
     shape.factor = op.scalar;
     return shape;
@@ -85,15 +86,15 @@ Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers,
     const std::string_view group_name = means_.of_host ? across_name : library_name;
     const bool library = call.algorithm.empty() || call.algorithm == group_name;
     if (!library && call.algorithm != staged_name)
-        return fail(Code::unsupported,
-                    "rank {}: {} on device memory is done by '{}' or '{}', not by '{}'",
-                    place().rank, collective_name(call.collective), group_name, staged_name,
-                    call.algorithm);
+        return fail(Code::unsupported, "{} on device memory has no algorithm '{}'",
+                    collective_name(call.collective), call.algorithm)
+            .advice("name '{}' or '{}', or leave out the algorithm", group_name, staged_name);
     if (way == DeviceMode::staged || !library || !means_.group) return staged;
     if (call.inputs > 0) {
         if (call.algorithm.empty()) return staged;
-        return fail(Code::unsupported, "rank {}: an allreduce of several inputs is done by '{}'",
-                    place().rank, staged_name);
+        return fail(Code::unsupported, "allreduce_multi on device memory has no algorithm '{}'",
+                    call.algorithm)
+            .advice("name '{}', or leave out the algorithm", staged_name);
     }
     if (means_.of_host) {
         const auto served = check_across(call);
@@ -105,10 +106,8 @@ Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers,
         [&](const IntrinsicShape& shape) { return means_.group->serves(shape); });
     // It has nowhere to keep what it overwrites, and the others do not know that it would need it.
     if (served && call.collective == Collective::alltoall && buffers.in_place)
-        return fail(Code::unsupported,
-                    "rank {}: an alltoall in place on device memory: use separate buffers, or the "
-                    "algorithm '{}' on every rank",
-                    place().rank, staged_name);
+        return fail(Code::unsupported, "NCCL cannot do an alltoall in place")
+            .advice("use separate buffers, or name the algorithm '{}' on every rank", staged_name);
     if (served) return Path::library;
     if (call.algorithm.empty()) return staged;
     return tl::unexpected(planner_.annotate(served.error(), call));

@@ -13,6 +13,9 @@ constexpr uint32_t most_share_tiles = 64, least_share_tiles = 4, most_copies = 5
 // In Tag::plan, as in device_planner.cpp.
 constexpr uint64_t across_mark = uint64_t{0xd7} << 40;
 
+// The advice where the hierarchical algorithm cannot do a call.
+constexpr std::string_view other_algorithm = "leave out the algorithm, or name 'staged'";
+
 // More would be more messages than their parts are worth.
 constexpr Rank most_stripes = 32;
 // On hosts of different sizes, two ranks may share several stripes. Each stripe gets a lane,
@@ -86,15 +89,19 @@ Result<> DevicePlanner::check_across(const Call& call) const {
         case Collective::reduce_scatter:
             break;
         default:
-            return fail(Code::unsupported, "there is no hierarchical way for it");
+            return fail(Code::unsupported, "this collective has no hierarchical algorithm")
+                .advice("{}", other_algorithm);
     }
     if (call.uneven)
-        return fail(Code::unsupported, "blocks of different lengths have no hierarchical way");
+        return fail(Code::unsupported,
+                    "the hierarchical algorithm cannot move blocks of different lengths")
+            .advice("{}", other_algorithm);
     if (traits_of(call.collective).cut != Cut::whole && !is_even(host_map()))
         return fail(Code::unsupported,
-                    "blocks have no hierarchical way where hosts have different numbers of ranks "
-                    "({} to {})",
-                    host_map().shape().smallest, host_map().shape().largest);
+                    "the hierarchical algorithm cannot move blocks where hosts have different "
+                    "numbers of ranks ({} to {})",
+                    host_map().shape().smallest, host_map().shape().largest)
+            .advice("{}", other_algorithm);
     TUTTI_ASSIGN(IntrinsicShape shape, shape_of(call));
     // NCCL's average of integers is another than the host's, whoever divides.
     TUTTI_TRY(means_.group->serves(shape));
