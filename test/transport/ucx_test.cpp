@@ -447,7 +447,7 @@ std::string refusal(TransportContext context) {
     const auto transport = make_ucx_transport(context);
     const auto listening = transport->listen();
     REQUIRE_FALSE(listening);
-    return listening.error().message;
+    return error_text(listening.error());
 }
 
 /// Sets an environment variable while it lives.

@@ -33,8 +33,8 @@ std::string locked_memory() {
     rlimit limit{};
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur >= enough_locked_bytes) return "";
     return fmt::format(
-        " (this process may lock {} KiB of memory: network cards that move data themselves need "
-        "more, see 'ulimit -l')",
+        " (this process may lock {} KiB of memory, `ulimit -l`; network cards that move data "
+        "themselves need more)",
         limit.rlim_cur / 1024);
 }
 

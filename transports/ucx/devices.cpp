@@ -40,21 +40,25 @@ Device trouble(std::string name, std::string why_not) {
             .why_not = std::move(why_not)};
 }
 
+std::string built_version() {
+    return fmt::format("{}.{}", UCP_API_MAJOR, UCP_API_MINOR);
+}
+
 Result<Uct> load(const ucx::Library& library) {
     void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return fail(Code::unsupported, "UCX cannot be loaded: {}", dlerror());
+    if (!handle)
+        return fail(Code::unsupported, "UCX cannot be loaded: {}", dlerror())
+            .advice("install all of UCX's libraries in one version (Debian: libucx0)");
     Uct uct;
     uct.ucs_status_string = library.ucs_status_string;
 #define TUTTI_UCT_LOAD(function)                                                       \
     uct.function = reinterpret_cast<decltype(uct.function)>(dlsym(handle, #function)); \
-    if (!uct.function) return fail(Code::unsupported, "UCX has no " #function);
+    if (!uct.function)                                                                 \
+        return fail(Code::unsupported, "UCX has no " #function)                        \
+            .advice("install UCX {}, which tutti was built with", built_version());
     TUTTI_UCT_FUNCTIONS(TUTTI_UCT_LOAD)
 #undef TUTTI_UCT_LOAD
     return uct;
-}
-
-std::string built_version() {
-    return fmt::format("{}.{}", UCP_API_MAJOR, UCP_API_MINOR);
 }
 
 std::string_view kind_of(uct_device_type_t type) {

@@ -50,7 +50,9 @@ void quieten(void* handle) {
 
 Result<Library> open_library() {
     void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return fail(Code::unsupported, "UCX cannot be loaded: {}", dlerror());
+    if (!handle)
+        return fail(Code::unsupported, "UCX cannot be loaded: {}", dlerror())
+            .advice("install UCX (Debian: libucx0), or take ucx out of TUTTI_TRANSPORT");
     quieten(handle);
     Library library;
     const char* missing = nullptr;
@@ -64,7 +66,10 @@ Result<Library> open_library() {
     if (missing || major < oldest_major || (major == oldest_major && minor < oldest_minor))
         return fail(Code::unsupported, "UCX {}.{} is too old{}{}: at least {}.{} is needed", major,
                     minor, missing ? ", without " : "", missing ? missing : "", oldest_major,
-                    oldest_minor);
+                    oldest_minor)
+            .advice(
+                "install one newer version of UCX on every host, or take ucx out of "
+                "TUTTI_TRANSPORT");
     library.version = fmt::format("{}.{}", major, minor);
     return library;
 }

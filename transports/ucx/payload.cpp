@@ -65,7 +65,7 @@ Result<ucp_datatype_t> payload_type(const Library& ucx) {
         return out;
     }();
     if (made.status == UCS_OK) return made.type;
-    return fail(Code::no_memory, "a UCX datatype: {}", ucx.ucs_status_string(made.status));
+    return fail(Code::no_memory, "creating a UCX datatype: {}", ucx.ucs_status_string(made.status));
 }
 
 }  // namespace tutti::ucx

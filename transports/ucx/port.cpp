@@ -32,16 +32,18 @@ Result<> UcxPort::open(ucp_context_h context) {
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
     params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    TUTTI_TRY(check(ucx_.ucp_worker_create(context_, &params, &worker_), "making a UCX worker"));
+    TUTTI_TRY(check(ucx_.ucp_worker_create(context_, &params, &worker_), "creating a UCX worker"));
     ucp_worker_attr_t attributes{};
     attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
-    TUTTI_TRY(check(ucx_.ucp_worker_query(worker_, &attributes), "asking a UCX worker"));
+    TUTTI_TRY(check(ucx_.ucp_worker_query(worker_, &attributes), "querying a UCX worker"));
     if (attributes.max_am_header < sizeof(PieceHeader))
-        return fail(Code::unsupported, "its messages' headers hold {} bytes, and {} are needed",
-                    attributes.max_am_header, sizeof(PieceHeader));
+        return fail(Code::unsupported,
+                    "a header of a UCX active message holds {} bytes, but tutti needs {}",
+                    attributes.max_am_header, sizeof(PieceHeader))
+            .advice("let UCX use other transports (UCX_TLS), or take ucx out of TUTTI_TRANSPORT");
     for (const auto& [id, handler] : {std::pair{message_id, &on_message}, {piece_id, &on_piece}})
-        TUTTI_TRY(check(handle(id, handler), "a UCX handler"));
-    TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
+        TUTTI_TRY(check(handle(id, handler), "setting a UCX message handler"));
+    TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "getting a UCX descriptor"));
     if (knows_devices(ucx_, context_)) devices_ = make_cuda_messages(*this);
     limits_.takes_devices = devices_ != nullptr;
     limits_.eager_bytes = eager_bytes;
@@ -72,7 +74,7 @@ Result<> UcxPort::make_address() {
     std::size_t bytes = 0;
     const ucs_status_t status = ucx_.ucp_worker_get_address(worker_, &address, &bytes);
     if (status != UCS_OK)
-        return fail(Code::system, "a UCX worker's address: {}", ucx_.ucs_status_string(status));
+        return fail(Code::system, "getting a UCX address: {}", ucx_.ucs_status_string(status));
     const auto* first = reinterpret_cast<const std::byte*>(address);
     address_.assign(first, first + bytes);
     ucx_.ucp_worker_release_address(worker_, address);
@@ -109,7 +111,8 @@ Result<> UcxPort::connect(Rank rank, ByteView address) {
     if (status == UCS_OK) return {};
     peers_[index].reset();
     return fail_rank(status == UCS_ERR_UNREACHABLE ? Code::unsupported : Code::system, rank,
-                     "UCX finds no way to rank {}: {}", rank, ucx_.ucs_status_string(status));
+                     "UCX cannot connect to rank {}: {}", rank, ucx_.ucs_status_string(status))
+        .advice("set UCX_TLS and UCX_NET_DEVICES alike on both ranks, or remove them");
 }
 
 ucs_status_t UcxPort::make_endpoint(UcxPeer& peer, ucp_ep_h& endpoint) const {
@@ -139,7 +142,7 @@ void UcxPort::mark_failed(UcxPeer& peer, ucs_status_t status, bool own) {
                      Culprit::own);
     else
         events_.lost(peer.rank,
-                     fmt::format("its UCX endpoint failed: {} (did the process end?)", words),
+                     fmt::format("its UCX endpoint failed: {} (its process may have ended)", words),
                      Culprit::peer);
 }
 
@@ -218,8 +221,9 @@ Result<> UcxPort::add_memory(std::byte* data, std::size_t bytes) {
     const int64_t start_ns = now_ns();
     const ucs_status_t status = ucx_.ucp_mem_map(context_, &params, &handle);
     if (status != UCS_OK)
-        return fail(Code::system, "UCX cannot register it: {}{}", ucx_.ucs_status_string(status),
-                    cause_since(start_ns));
+        return fail(Code::system, "UCX cannot register the memory: {}{}",
+                    ucx_.ucs_status_string(status), cause_since(start_ns))
+            .advice("raise the limit of locked memory (ulimit -l)");
     memory_.emplace(std::pair(data, bytes), handle);
     return {};
 }

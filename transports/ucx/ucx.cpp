@@ -109,8 +109,9 @@ Result<ucp_context_h> UcxFactory::start() const {
     ucp_config_t* config = nullptr;
     ucs_status_t status = ucx_.ucp_config_read(nullptr, nullptr, &config);
     if (status != UCS_OK)
-        return fail(Code::invalid, "UCX does not understand its settings (UCX_…): {}",
-                    ucx_.ucs_status_string(status));
+        return fail(Code::invalid, "UCX rejects its settings (the variables UCX_…): {}",
+                    ucx_.ucs_status_string(status))
+            .advice("correct or remove the environment variables UCX_…; 'ucx_info -c' lists them");
     for (const Setting& setting : wanted_settings(device_)) {
         if (std::getenv(("UCX_" + setting.name).c_str()) != nullptr) continue;
         // A name that this UCX version rejects is a setting that it does not need.
@@ -125,10 +126,11 @@ Result<ucp_context_h> UcxFactory::start() const {
     status = ucx_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
     ucx_.ucp_config_release(config);
     if (status == UCS_OK) return context;
-    return fail(Code::system,
-                "UCX does not start: {}; does this machine have what UCX_TLS and UCX_NET_DEVICES "
-                "ask for ('ucx_info -d' lists what there is)?{}",
-                ucx_.ucs_status_string(status), ucx::cause_since(start_ns));
+    return fail(Code::system, "UCX does not start: {}{}", ucx_.ucs_status_string(status),
+                ucx::cause_since(start_ns))
+        .advice(
+            "remove UCX_TLS and UCX_NET_DEVICES, or set them to what 'ucx_info -d' lists; raise "
+            "the limit that UCX names, if it names one");
 }
 
 Result<std::unique_ptr<fabric::PortFactory>> make_factory(const TransportContext& context) {
@@ -153,17 +155,20 @@ std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context) {
 
 Result<> ucx_takes_devices() {
     if (!ucx::has_cuda_messages)
-        return fail(Code::unsupported, "tutti was built without GPU code (-Ddevice=disabled)");
+        return fail(Code::unsupported, "tutti was built without GPU code (-Ddevice=disabled)")
+            .advice("build tutti with -Ddevice=enabled");
     TUTTI_ASSIGN(const Library* ucx, ucx::load_library());
     TUTTI_ASSIGN(ucp_context_h context, UcxFactory(*ucx, "").start());
     const bool takes = ucx::knows_devices(*ucx, context);
     ucx->ucp_cleanup(context);
     if (takes) return {};
     if (!ucx::built_with_cuda(*ucx))
-        return fail(
-            Code::unsupported,
-            "UCX has no CUDA here: it was built without it, or its libuct_cuda does not load");
-    return fail(Code::unsupported, "UCX finds no GPU, or UCX_TLS leaves its CUDA parts out");
+        return fail(Code::unsupported,
+                    "UCX has no CUDA here: it was built without it, or its libuct_cuda does not "
+                    "load")
+            .advice("install a UCX that was built with CUDA");
+    return fail(Code::unsupported, "UCX finds no GPU, or UCX_TLS excludes its CUDA transports")
+        .advice("remove UCX_TLS, or add cuda to it; nvidia-smi shows whether there is a GPU");
 }
 
 }  // namespace tutti
