@@ -12,7 +12,9 @@ Result<Library> open_library() {
     // SIGTERM among them.
     const SavedSignalHandlers kept(library_code());
     void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return fail(Code::unsupported, "libfabric cannot be loaded: {}", dlerror());
+    if (!handle)
+        return fail(Code::unsupported, "libfabric cannot be loaded: {}", dlerror())
+            .advice("install libfabric (Debian: libfabric1), or take ofi out of TUTTI_TRANSPORT");
     Library out;
     const char* missing = nullptr;
 #define TUTTI_OFI_LOAD(function)                                                       \
@@ -24,7 +26,10 @@ Result<Library> open_library() {
     if (missing || FI_VERSION_LT(version, api_version))
         return fail(Code::unsupported, "libfabric {}.{} is too old{}{}: at least {}.{} is needed",
                     FI_MAJOR(version), FI_MINOR(version), missing ? ", without " : "",
-                    missing ? missing : "", FI_MAJOR(api_version), FI_MINOR(api_version));
+                    missing ? missing : "", FI_MAJOR(api_version), FI_MINOR(api_version))
+            .advice(
+                "install one newer version of libfabric on every host, or take ofi out of "
+                "TUTTI_TRANSPORT");
     return out;
 }
 

@@ -12,13 +12,16 @@ uint64_t locked_limit_bytes() {
     return limit.rlim_cur == RLIM_INFINITY ? ~uint64_t{0} : limit.rlim_cur;
 }
 
+bool may_be_limit(long code) {
+    return code == -FI_ENOMEM || code == -FI_EAGAIN || code == -FI_EPERM;
+}
+
 }  // namespace
 
 std::string registration_failure(std::size_t bytes, long code, uint64_t limit_bytes) {
     std::string text = fmt::format("registering {} bytes of memory: {}", bytes, reason(code));
-    const bool may_be_limit = code == -FI_ENOMEM || code == -FI_EAGAIN || code == -FI_EPERM;
-    if (may_be_limit && limit_bytes != ~uint64_t{0})
-        text += fmt::format("; this process may lock {} KiB (`ulimit -l`): raise that limit",
+    if (may_be_limit(code) && limit_bytes != ~uint64_t{0})
+        text += fmt::format(" (this process may lock {} KiB of memory, `ulimit -l`)",
                             limit_bytes / 1024);
     return text;
 }
@@ -35,7 +38,9 @@ Result<void*> OfiRegistrar::register_memory(std::byte* data, std::size_t bytes) 
     }
     if (code == 0) return region;
     return fail(Code::no_memory, "libfabric ({}): {}", objects_.provider(),
-                registration_failure(bytes, code, locked_limit_bytes()));
+                registration_failure(bytes, code, locked_limit_bytes()))
+        .advice("{}", may_be_limit(code) ? "raise the limit of locked memory (ulimit -l)"
+                                         : "name another provider with TUTTI_OFI_PROVIDER");
 }
 
 void OfiRegistrar::deregister(void* handle) {

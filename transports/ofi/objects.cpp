@@ -37,7 +37,7 @@ Result<Bytes> read_address(const Objects& o, fid_ep* endpoint) {
     Bytes address(fabric::max_address_bytes);
     std::size_t bytes = address.size();
     if (const int code = fi_getname(&endpoint->fid, address.data(), &bytes); code != 0)
-        return fail_fi(*o.info, "asking for the endpoint's address", code);
+        return fail_fi(*o.info, "getting the address of the endpoint", code);
     address.resize(bytes);
     return address;
 }
@@ -79,7 +79,10 @@ bool is_own(long code) {
 
 ErrorResult fail_fi(const fi_info& info, std::string_view what, long code) {
     return fail(code == -FI_ENOMEM ? Code::no_memory : Code::system, "libfabric ({}): {}: {}",
-                info.fabric_attr->prov_name, what, reason(code));
+                info.fabric_attr->prov_name, what, reason(code))
+        .advice(
+            "read libfabric's own log (FI_LOG_LEVEL=info), or name another provider with "
+            "TUTTI_OFI_PROVIDER");
 }
 
 Result<Objects> open_objects(const fi_info& info, std::size_t completions) {

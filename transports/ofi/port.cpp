@@ -90,12 +90,15 @@ Result<OfiMessenger::Published> OfiMessenger::parse(Rank rank, ByteReader& in) c
     address.endpoint = in.get_text(fabric::max_address_bytes);
     address.second = in.get_text(fabric::max_address_bytes);
     if (!in.at_end() || address.endpoint.empty())
-        return fail_rank(Code::invalid, rank, "libfabric: rank {} has published no address", rank);
+        return fail_rank(Code::invalid, rank, "libfabric: rank {} has published no valid address",
+                         rank)
+            .advice("install the same version of tutti on every host");
     if (provider == objects_.provider()) return address;
     return fail_rank(Code::unsupported, rank,
-                     "libfabric: rank {} uses the provider '{}' and this rank '{}'; "
-                     "TUTTI_OFI_PROVIDER makes them the same",
-                     rank, provider, objects_.provider());
+                     "libfabric: rank {} uses the provider '{}', but this rank uses '{}' "
+                     "(TUTTI_OFI_PROVIDER)",
+                     rank, provider, objects_.provider())
+        .advice("set TUTTI_OFI_PROVIDER to the same provider on every rank");
 }
 
 Result<fi_addr_t> OfiMessenger::insert(Rank rank, ByteView where) {
@@ -106,7 +109,7 @@ Result<fi_addr_t> OfiMessenger::insert(Rank rank, ByteView where) {
     const int inserted =
         fi_av_insert(objects_.addresses.get(), padded.data(), 1, &address, 0, nullptr);
     if (inserted == 1) return address;
-    return fail_fi(*objects_.info, fmt::format("taking the address of rank {}", rank),
+    return fail_fi(*objects_.info, fmt::format("resolving the address of rank {}", rank),
                    inserted < 0 ? inserted : -FI_EINVAL);
 }
 

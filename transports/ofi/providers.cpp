@@ -70,13 +70,15 @@ std::string objection(const fi_info& info, const ProviderFilter& filter) {
     if (!wish.provider.empty() && !names(wish.provider, provider))
         return fmt::format("TUTTI_OFI_PROVIDER is '{}'", wish.provider);
     if (is_shm(provider))
-        return wish.provider.empty() ? "one host only: used if TUTTI_OFI_PROVIDER names it" : "";
+        return wish.provider.empty()
+                   ? "it works on one host only, so it is used only if TUTTI_OFI_PROVIDER names it"
+                   : "";
     if (has_ip_address(info) && (!is_rdma(provider) || !wish.iface.empty())) {
         const std::string host = host_of(info);
         return host == filter.host ? ""
                                    : fmt::format("its address {} is not {}", host, filter.host);
     }
-    if (wish.loopback_only) return "it would be open to the network, and there is no secret";
+    if (wish.loopback_only) return "it would be open to the network, and TUTTI_SECRET is not set";
     return {};
 }
 
@@ -181,10 +183,15 @@ Result<InfoPtr> choose_provider(const ProviderWish& wish) {
         if (!best || preference(provider_of(*one)) < preference(provider_of(*best))) best = one;
     }
     if (best) return InfoPtr(library().fi_dupinfo(best));
-    return fail(Code::unsupported, "libfabric {}: no provider fits{}{}; there are: {}",
+    return fail(Code::unsupported, "libfabric {}: no provider fits{}{}; found: {}",
                 library_version(),
                 wish.provider.empty() ? "" : " TUTTI_OFI_PROVIDER=", wish.provider,
-                describe(providers(wish), wish));
+                describe(providers(wish), wish))
+        .advice("{}",
+                wish.provider.empty()
+                    ? "name one of the found providers with TUTTI_OFI_PROVIDER, or take ofi out "
+                      "of TUTTI_TRANSPORT"
+                    : "set TUTTI_OFI_PROVIDER to a provider that was found, or remove it");
 }
 
 std::vector<ProviderInfo> providers(const ProviderWish& wish) {

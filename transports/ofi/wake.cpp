@@ -27,18 +27,18 @@ Result<> WakeDescriptor::open() {
     const bool edges = objects_.wake_fd >= 0 && objects_.provider() == stays_readable;
     if (objects_.wake_fd < 0 || edges) {
         timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-        if (!timer_) return fail_errno(errno, "timerfd_create");
+        if (!timer_) return fail_errno(errno, "creating a timer (timerfd_create)");
     }
     return edges ? watch_edges() : Result<>{};
 }
 
 Result<> WakeDescriptor::watch_edges() {
     edges_.reset(::epoll_create1(EPOLL_CLOEXEC));
-    if (!edges_) return fail_errno(errno, "epoll_create1");
+    if (!edges_) return fail_errno(errno, "creating an epoll descriptor");
     epoll_event edge{.events = EPOLLIN | EPOLLET, .data = {}}, level{.events = EPOLLIN, .data = {}};
     if (::epoll_ctl(edges_.get(), EPOLL_CTL_ADD, objects_.wake_fd, &edge) != 0 ||
         ::epoll_ctl(edges_.get(), EPOLL_CTL_ADD, timer_.get(), &level) != 0)
-        return fail_errno(errno, "epoll_ctl");
+        return fail_errno(errno, "watching libfabric's descriptor (epoll_ctl)");
     return {};
 }
 
@@ -65,10 +65,10 @@ void WakeDescriptor::drain() {
     }
     epoll_event events[2];
     if (edges_ && ::epoll_wait(edges_.get(), events, 2, 0) < 0)
-        log::debug("libfabric ({}): edges: errno {}", objects_.provider(), errno);
+        log::debug("libfabric ({}): epoll_wait: errno {}", objects_.provider(), errno);
     uint64_t expirations = 0;
     if (::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
-        log::debug("libfabric ({}): timer: errno {}", objects_.provider(), errno);
+        log::debug("libfabric ({}): reading the timer: errno {}", objects_.provider(), errno);
 }
 
 // The sleeper watches the completion queue's descriptor, and nothing empties that any more:
@@ -78,8 +78,8 @@ void WakeDescriptor::silence() const {
     if (objects_.wake_fd < 0) return;
     const auto quiet = make_event_fd();
     if (!quiet || ::dup3(quiet->get(), objects_.wake_fd, O_CLOEXEC) < 0)
-        log::debug("libfabric ({}): the closed queue stays audible: errno {}", objects_.provider(),
-                   errno);
+        log::debug("libfabric ({}): cannot silence the closed queue's descriptor: errno {}",
+                   objects_.provider(), errno);
 }
 
 }  // namespace tutti::ofi
