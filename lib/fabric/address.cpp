@@ -54,7 +54,8 @@ std::string encode_address(std::string_view name, const Address& address) {
 Result<Address> decode_address(std::string_view name, std::string_view our_version,
                                std::string_view text) {
     const auto malformed = [&] {
-        return fail(Code::invalid, "'{}' is no address of {}", text.substr(0, 80), name);
+        return fail(Code::invalid, "'{}' is not an address of {}", text.substr(0, 80), name)
+            .advice("install the same version of tutti on every host");
     };
     Address out;
     if (next_word(text) != name) return malformed();
@@ -65,9 +66,12 @@ Result<Address> decode_address(std::string_view name, std::string_view our_versi
     out.nonce = *nonce;
     if (out.version != our_version || *protocol != protocol_version)
         return fail(Code::invalid,
-                    "it has {} {} (protocol {}), this rank {} {} (protocol {}): install the same "
-                    "version everywhere",
-                    name, out.version, *protocol, name, our_version, protocol_version);
+                    "it has {} {} (protocol {}), but this rank has {} {} (protocol {})", name,
+                    out.version, *protocol, name, our_version, protocol_version)
+            .advice(
+                "install the same versions of tutti and of {}'s library on every host, and give "
+                "them the same settings",
+                name);
     while (!text.empty()) {
         auto port = parse_bytes(next_word(text));
         if (!port || out.ports.size() == max_ports) return malformed();

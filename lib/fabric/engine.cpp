@@ -110,7 +110,8 @@ void FabricEngine::arm(bool on) {
 void FabricEngine::cancel_sends(Flow& flow) {
     if (!loop_.enter()) return;
     if (flow.peer.state != Peer::State::gone && !parts_.outgoing.copy_unsent(flow))
-        loop_.mark_lost(flow.peer, "no memory to finish what was being sent", Culprit::own);
+        loop_.mark_lost(flow.peer, "no memory for a copy of a message that was being sent",
+                        Culprit::own);
     const auto borrowed = [&] { return Outgoing::borrows(flow); };
     if (loop_.wait_for(flow.peer, borrowed, "it did not take a message")) loop_.exit();
 }

@@ -154,8 +154,9 @@ Result<std::unique_ptr<IntrinsicGroup>> join_flat_group(
         TUTTI_ASSIGN(Address address, parse(found));
         if (address.ports.size() != engines.size())
             return fail_rank(Code::unsupported, found.rank,
-                             "flat: rank {} has {} ports, this one {}: see TUTTI_FABRIC_PORTS",
-                             found.rank, address.ports.size(), engines.size());
+                             "flat: rank {} has {} ports, but this rank has {}", found.rank,
+                             address.ports.size(), engines.size())
+                .advice("set TUTTI_FABRIC_PORTS to the same number on every rank");
         contacts[static_cast<std::size_t>(rank)] = {found.rank, std::move(address)};
     }
     auto member = std::make_shared<Member>(engines, group);

@@ -139,7 +139,7 @@ bool PortLoop::arrived(const Arrival& arrival) {
     if (kind == Kind::hello) {
         parts_.peers.handle_hello(peer, header, arrival);
     } else if (!peer.connected) {
-        parts_.port.report_protocol_error(peer, "it did not say hello first");
+        parts_.port.report_protocol_error(peer, "it sent a message before its hello");
     } else if (kind == Kind::data) {
         return handle_data(peer, flow, header, arrival);
     } else {
@@ -155,15 +155,15 @@ bool PortLoop::belongs_here(const Header& header, const Arrival& arrival) {
     const bool in_job = header.sender >= 0 && header.sender < parts_.options.size;
     if ((header.magic & header_magic_mask) != header_magic || header.kind() < Kind::hello ||
         header.kind() > Kind::contribution)
-        why = "not one of tutti's";
+        why = "not in tutti's format";
     else if (header.nonce != parts_.options.nonce)
-        why = "meant for someone else";
+        why = "meant for another process";
     else if (!in_job || header.sender == parts_.options.rank)
         why = "from a rank that does not exist";
     else if (header.bytes != arrival.bytes)
-        why = "of another size than it says";
+        why = "of another length than its header says";
     if (why && !std::exchange(strangers_, true))
-        log::warn("rank {}: dropped a message that is {}; more will be dropped silently",
+        log::warn("rank {}: dropped a message that is {}; later ones are dropped without a warning",
                   parts_.options.rank, why);
     return why == nullptr;
 }
@@ -188,12 +188,12 @@ void PortLoop::handle_control(Peer& peer, Flow* flow, const Header& header) {
                 announce(*opened);
             else
                 parts_.port.report_protocol_error(
-                    peer, fmt::format("there are {} channels already", max_channels_taken));
+                    peer, fmt::format("it opened more than {} channels", max_channels_taken));
             break;
         case Kind::credit:
             if (flow ? !parts_.outgoing.handle_credits(*flow, header.credits) : !is_late())
                 parts_.port.report_protocol_error(
-                    peer, fmt::format("it gave {} credits that it did not owe on lane {}",
+                    peer, fmt::format("it returned {} credits that it did not owe on lane {}",
                                       header.credits, header.lane));
             break;
         default:
@@ -230,12 +230,12 @@ bool PortLoop::handle_data(Peer& peer, Flow* flow, const Header& header, const A
     if ((!flow || !flow->in.told) && parts_.flows.is_retired(header.comm))
         return handle_late(peer, header);
     if (!flow) flow = find_or_add(peer, header);
-    if (!flow) return bad(fmt::format("there are {} channels already", max_channels_taken));
+    if (!flow) return bad(fmt::format("it opened more than {} channels", max_channels_taken));
     // Its open may have been overtaken.
     if (!flow->in.told) announce(*flow);
     if (header.credits > 0 && !parts_.outgoing.handle_credits(*flow, header.credits))
-        return bad(fmt::format("it gave {} credits that it did not owe on lane {}", header.credits,
-                               header.lane));
+        return bad(fmt::format("it returned {} credits that it did not owe on lane {}",
+                               header.credits, header.lane));
     return parts_.incoming.handle_data(*flow, header, arrival);
 }
 

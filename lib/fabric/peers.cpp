@@ -73,7 +73,7 @@ bool PeerTable::send_control(Peer& peer, Kind kind) {
 
 void PeerTable::handle_hello(Peer& peer, const Header& header, const Arrival& arrival) {
     if (!arrival.data || header.bytes < sizeof(uint64_t))
-        return shared_.port.report_protocol_error(peer, "it said hello without an address");
+        return shared_.port.report_protocol_error(peer, "its hello has no address");
     ByteReader in(ByteView(arrival.data, arrival.bytes));
     const auto nonce = in.get<uint64_t>();
     const std::string port = in.get_text(header.bytes);

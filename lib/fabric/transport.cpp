@@ -59,7 +59,9 @@ public:
 
 private:
     Result<Address> parse(const PeerAddress& peer) const {
-        return decode_address(name(), (*factory_)->version(), peer.address);
+        auto address = decode_address(name(), (*factory_)->version(), peer.address);
+        if (address) return address;
+        return wrap(std::move(address).error(), fmt::format("the address of rank {}", peer.rank));
     }
     Result<> start_ticking();
 
@@ -121,7 +123,7 @@ Result<> FabricTransport::start_ticking() {
     ticks_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
     const itimerspec every{.it_interval = {0, tick_ns}, .it_value = {0, tick_ns}};
     if (!ticks_ || ::timerfd_settime(ticks_.get(), 0, &every, nullptr) != 0)
-        return fail_errno(errno, "a timer");
+        return fail_errno(errno, "creating a timer");
     return context_.reactor->add(ticks_.get(), EPOLLIN, [this](uint32_t) {
         uint64_t count = 0;
         if (::read(ticks_.get(), &count, sizeof count) < 0) return;
@@ -139,8 +141,7 @@ Result<std::unique_ptr<Sender>> FabricTransport::open(const ChannelId& id, const
     static_cast<void>(deadline);  // nothing here waits
     const auto refused = [&](Error error) {
         error.rank = peer.rank;
-        return wrap(std::move(error),
-                    fmt::format("connecting to rank {} by {}", peer.rank, name()));
+        return tl::unexpected(std::move(error));
     };
     auto address = parse(peer);
     if (!address) return refused(std::move(address).error());

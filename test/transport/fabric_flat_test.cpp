@@ -173,8 +173,8 @@ TEST_CASE("fabric: contributions that cannot be are their sender's end, and nobo
         INFO(lost[0].second);
         REQUIRE(lost[0].second.find(why) != std::string::npos);
     };
-    refused([](Header& h) { h.lane = flat_streams; }, "no such place");
-    refused([](Header& h) { h.bytes = fabric::flat_max_bytes + 1; }, "no such place");
+    refused([](Header& h) { h.lane = flat_streams; }, "no slot for them");
+    refused([](Header& h) { h.bytes = fabric::flat_max_bytes + 1; }, "no slot for them");
     refused([](Header& h) { h.bytes = 8; }, "8 bytes where its call has 4");
 }
 

@@ -451,7 +451,8 @@ TEST_CASE("fabric: loses the peer, and names the rule, when a message breaks one
              h.magic = Header::magic_of(Kind::hello);
              p.resize(30, std::byte{0xff});
          }},
-        {"without an address", [](Header& h, Buffer&) { h.magic = Header::magic_of(Kind::hello); }},
+        {"hello has no address",
+         [](Header& h, Buffer&) { h.magic = Header::magic_of(Kind::hello); }},
     };
     for (const Violation& violation : violations) {
         INFO(violation.cause);

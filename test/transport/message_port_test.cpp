@@ -458,7 +458,7 @@ TEST_CASE("message port: a library that does not let go ends the port, and no pe
     REQUIRE_FALSE(duo.b.port->progress());
     const auto again = duo.b.port->connect(0, duo.a.port->address());
     REQUIRE_FALSE(again);
-    REQUIRE(again.error().message.find("plain: closed: it did not let go") != std::string::npos);
+    REQUIRE(again.error().message.find("plain: closed: it did not release") != std::string::npos);
     duo.b.port->release(message.hold);
     duo.b.port->flush(Deadline{});
 }

@@ -67,7 +67,7 @@ Result<> ReceiveBuffers::grow() {
 /// The posted ones will do, if there are any.
 Result<> ReceiveBuffers::bear(Error error) const {
     if (posted_ == 0) return tl::unexpected(std::move(error));
-    log::warn("{}", error.message);
+    log::warn("fewer buffers for incoming messages: {}", error_text(error));
     return {};
 }
 

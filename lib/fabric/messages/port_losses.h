@@ -57,9 +57,12 @@ void MessagePort<Messenger>::check_peers() {
 
 template <typename Messenger>
 Result<> MessagePort<Messenger>::connect(Rank rank, ByteView address) {
-    if (!broken_.empty()) return fail_rank(Code::system, rank, "{}", broken_);
+    if (!broken_.empty())
+        return fail_rank(Code::system, rank, "{}", broken_)
+            .advice("read the log of this process, then make a new communicator");
     if (!peers_.has_rank(rank))
-        return fail_rank(Code::invalid, rank, "{}: there is no rank {}", messenger_.name(), rank);
+        return fail_rank(Code::invalid, rank, "{}: there is no rank {}", messenger_.name(), rank)
+            .advice("name a rank of the job");
     ByteReader in(address);
     const auto port = in.get<uint64_t>();
     TUTTI_ASSIGN(const auto theirs, messenger_.parse(rank, in));
@@ -78,7 +81,7 @@ void MessagePort<Messenger>::disconnect(Rank rank) {
     Pace pace(Deadline::after_ms(let_go_ms));
     while (payloads_.wait_for(*peer))
         if (!take_completions() && !pace.pause())
-            return fail_port(fmt::format("it did not let go of a message of rank {} within {} ms",
+            return fail_port(fmt::format("it did not release a message of rank {} within {} ms",
                                          peer->rank, let_go_ms));
 }
 

@@ -74,8 +74,8 @@ void MessagePort<Messenger>::handle(const OpCompletion& completion) {
         mark_lost(peer,
                   messenger_.failure(incoming ? "receiving" : "sending", bytes, completion.error));
     else if (!whole)
-        mark_lost(peer, fmt::format("{}: a payload of {} bytes instead of {}", messenger_.name(),
-                                    completion.bytes, bytes));
+        mark_lost(peer, fmt::format("{}: received a payload of {} bytes instead of {}",
+                                    messenger_.name(), completion.bytes, bytes));
 }
 
 template <typename Messenger>
@@ -114,7 +114,8 @@ bool MessagePort<Messenger>::handle_message(BounceBuffer& bounce, std::size_t by
     MessagePeer* const peer =
         plausible(prefix, bytes, limits().eager_bytes) ? peers_.sender_of(prefix) : nullptr;
     if (!peer) {
-        log::debug("{}: dropped a stranger's message of {} bytes", messenger_.name(), bytes);
+        log::debug("{}: dropped a message of {} bytes from an unknown sender", messenger_.name(),
+                   bytes);
         return false;
     }
     switch (prefix.kind) {

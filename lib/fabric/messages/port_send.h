@@ -39,7 +39,7 @@ Progress MessagePort<Messenger>::refused(MessagePeer& peer, int code, std::size_
     const int64_t now = now_ns();
     if (peer.refused_since_ns == 0) peer.refused_since_ns = now;
     if (now - peer.refused_since_ns < reconnect_ns) return Progress::busy;
-    mark_lost(peer, messenger_.name() + ": the connection broke, and it takes no other");
+    mark_lost(peer, messenger_.name() + ": the connection broke, and the peer accepts no new one");
     return Progress::failed;
 }
 
