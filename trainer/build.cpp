@@ -14,10 +14,14 @@ constexpr std::size_t cache_line_bytes = 64;
 
 Result<std::vector<Device*>> devices_of(const tutti_parallelize_spec& spec) {
     if (spec.device_count < 1 || !spec.devices)
-        return invalid("{} devices; at least one is needed", spec.devices ? spec.device_count : 0);
+        return invalid("spec.devices has {} devices", spec.devices ? spec.device_count : 0)
+            .advice("pass one device or more");
     std::vector<Device*> list(spec.devices, spec.devices + spec.device_count);
     for (std::size_t d = 0; d < list.size(); ++d)
-        if (!list[d]) return invalid("devices[{}] is NULL", d);
+        if (!list[d])
+            return invalid("spec.devices[{}] is NULL", d)
+                .advice(
+                    "pass devices that tutti_device_create or tutti_device_create_cpu returned");
     return list;
 }
 
@@ -104,7 +108,8 @@ void tutti_trainer::form_groups() {
 Result<> tutti_trainer::place_and_bind(const StepPlan& plan) {
     if (settings_.parameters_of) {
         if (step_sync_)
-            return invalid("options.parameters_of is for models without an update builder");
+            return invalid("options.parameters_of is set for a model with an update builder")
+                .advice("set options.parameters_of or spec.update to NULL");
         TRAINER_TRY(memory_.adopt_parameters(settings_.parameters_of->recorder()));
         readiness_.set_synchronised();
     }

@@ -17,18 +17,26 @@ int copy_with_device(void* user, void* to, const void* from, std::size_t bytes, 
     return guard([&] { return static_cast<tutti_device*>(user)->copy(to, from, bytes); });
 }
 
+Result<> check_access(const Buffer& buffer, std::size_t bytes) {
+    if (bytes != buffer.bytes)
+        return invalid("buffer '{}' has {} bytes, but the call passed {}", buffer.full_name(),
+                       buffer.bytes, bytes)
+            .advice("pass {} bytes", buffer.bytes);
+    if (buffer.shares_memory)
+        return invalid(
+                   "buffer '{}' shares its memory with other buffers, so that it has no value "
+                   "between steps",
+                   buffer.full_name())
+            .advice("declare it with TUTTI_KEEP");
+    return {};
+}
+
 }  // namespace
 
 Result<> ModelState::read(int d, const std::string& name, void* host, std::size_t bytes) const {
     TRAINER_ASSIGN(const Buffer* const found, recorder_.look_up(d, name));
     const Buffer& buffer = *found;
-    if (bytes != buffer.bytes)
-        return invalid("'{}' has {} bytes, not {}", buffer.full_name(), buffer.bytes, bytes);
-    if (buffer.shares_memory)
-        return invalid(
-            "'{}' shares its memory, so it has no value between steps; declare it with "
-            "TUTTI_KEEP",
-            buffer.full_name());
+    TRAINER_TRY(check_access(buffer, bytes));
     return replicas_.device(d).copy(host, buffer.data, bytes);
 }
 
@@ -36,9 +44,7 @@ Result<> ModelState::write(int d, const std::string& name, const void* host,
                            std::size_t bytes) const {
     TRAINER_ASSIGN(const Buffer* const found, recorder_.look_up(d, name));
     const Buffer& buffer = *found;
-    if (bytes != buffer.bytes)
-        return invalid("'{}' has {} bytes, not {}", buffer.full_name(), buffer.bytes, bytes);
-    if (buffer.shares_memory) return invalid("'{}' shares its memory", buffer.full_name());
+    TRAINER_TRY(check_access(buffer, bytes));
     return replicas_.device(d).copy(buffer.data, host, bytes);
 }
 
@@ -53,7 +59,11 @@ Result<std::vector<ModelState::Param>> ModelState::params(const std::string& sco
         if (buffer.kept()) list.push_back({&buffer, prefix.size()});
     }
     if (!found)
-        return invalid("there is no scope '{}'; there are {} devices", scope, recorder_.devices());
+        return invalid("no scope named '{}' on the {} devices", scope, recorder_.devices())
+            .advice(
+                "pass \"\" for device 0, device_N for device N (0 to {}), or a scope that the "
+                "builders entered",
+                recorder_.devices() - 1);
     return list;
 }
 

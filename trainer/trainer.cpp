@@ -8,7 +8,7 @@
 using namespace tutti::trainer;
 
 Result<> tutti_trainer::sync() {
-    TRAINER_TRY(readiness_.check_whole("tutti_trainer_sync"));
+    TRAINER_TRY(readiness_.check_whole());
     if (replicas_.count() > 1) TRAINER_TRY(broadcast_.run());
     if (step_sync_) {
         TRAINER_TRY(steps_.iteration().load(iteration_name));
@@ -32,7 +32,7 @@ Result<> tutti_trainer::write(int device, const std::string& name, const void* h
 }
 
 Result<> tutti_trainer::save(const std::string& path) const {
-    TRAINER_TRY(readiness_.check("tutti_trainer_save"));
+    TRAINER_TRY(readiness_.check());
     checkpoint::Entries entries;
     TRAINER_TRY(state_.add_to(entries));
     return checkpoint::save(entries, {}, {}, replicas_.comm.get(), path);
@@ -58,7 +58,7 @@ Result<> tutti_trainer::load(const std::string& path, const tutti_checkpoint_opt
 
 Result<> tutti_trainer::sparse_pull(const std::string& parameter, int64_t total_rows,
                                     const int64_t* rows, std::size_t count, void* values) const {
-    TRAINER_TRY(readiness_.check("tutti_trainer_sparse_pull"));
+    TRAINER_TRY(readiness_.check());
     std::vector<const Buffer*> shards;
     for (int d = 0; d < replicas_.local(); ++d) {
         TRAINER_ASSIGN(const Buffer* const shard, recorder_.look_up(d, parameter));
@@ -80,7 +80,9 @@ void tutti_trainer::count(tutti_trainer_counters& counters) const {
 Result<uint64_t> tutti_trainer::reduced_bytes(const std::string& parameter) const {
     TRAINER_ASSIGN(const Buffer* const found, recorder_.look_up(0, parameter));
     const Buffer& buffer = *found;
-    if (buffer.kind != TUTTI_PARAMETER) return invalid("'{}' is no parameter", buffer.full_name());
+    if (buffer.kind != TUTTI_PARAMETER)
+        return invalid("buffer '{}' is not a parameter", buffer.full_name())
+            .advice("pass the name of a buffer of kind TUTTI_PARAMETER");
     if (buffer.distributed() || replicas_.count() == 1) return 0;
     if (buffer.sparse()) {
         const auto& tasks = tasks_.all();

@@ -83,7 +83,7 @@ TEST_CASE("device: a checkpoint is copied by its functions; one that failed half
         expect::error([&] { trainer.load(path); }, "to a device failed");
         memory.copies_left = -1;
         expect::error([&] { trainer.step(); }, "failed half-way");
-        expect::error([&] { trainer.sync(); }, "load again");
+        expect::error([&] { trainer.sync(); }, "call tutti_trainer_load again");
         trainer.load(path);
         REQUIRE(net::parameters<float>(trainer, shape) == saved);
         trainer.step();

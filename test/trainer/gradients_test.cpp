@@ -234,13 +234,14 @@ TEST_CASE("autograd: gradients told in any order from any thread are summed, unu
 TEST_CASE("autograd: telling twice, too early or of what is no parameter is an error") {
     tutti::Trainer trainer(autograd({4}, 1, nullptr));
     trainer.init_sync();
-    expect::error([&] { trainer.step(); }, "call begin and finish");
-    expect::error([&] { trainer.grad_ready(0, "p0"); }, "outside of begin and finish");
+    expect::error([&] { trainer.step(); }, "call tutti_trainer_begin, ");
+    expect::error([&] { trainer.grad_ready(0, "p0"); },
+                  "'p0' was reported ready outside of a step");
     trainer.begin();
-    expect::error([&] { trainer.begin(); }, "before the last step's finish");
-    expect::error([&] { trainer.grad_ready(0, "p1"); }, "no buffer 'p1'");
+    expect::error([&] { trainer.begin(); }, "the previous step is not finished");
+    expect::error([&] { trainer.grad_ready(0, "p1"); }, "no buffer named 'p1'");
     trainer.grad_ready(0, "p0");
-    expect::error([&] { trainer.grad_ready(0, "p0"); }, "'p0' was ready before");
+    expect::error([&] { trainer.grad_ready(0, "p0"); }, "'p0' was already reported ready");
     trainer.finish();
 }
 
@@ -274,10 +275,10 @@ TEST_CASE("autograd: finish says what went wrong in grad_ready, and no other ste
             told |= expect::error_of([&] { trainer.grad_ready(0, name); }) != "no error";
         require(told, "grad_ready was OK");
         const std::string finished = expect::error_of([&] { trainer.finish(); });
-        require(finished != "no error" && finished.find("without begin") == finished.npos,
+        require(finished != "no error" && finished.find("no step has begun") == finished.npos,
                 finished);
         const std::string begun = expect::error_of([&] { trainer.begin(); });
-        require(begun.find("the trainer ended before") != begun.npos, begun);
+        require(begun.find("the trainer ended after") != begun.npos, begun);
     }));
 }
 

@@ -190,7 +190,7 @@ TEST_CASE("copy: what makes no sense is refused, and names the buffers") {
     expect::words(build([](tutti::Model& m) { m.copy("c", m.find("x"), m.find("y")); }),
                   "'device_1/x' has 16 bytes of float32, 'device_1/y' 12");
     expect::words(build([](tutti::Model& m) { m.copy("c", m.find("x"), m.find("device_0/x")); }),
-                  "writes 'device_0/x' of another");
+                  "writes 'device_0/x' of another device");
     tutti::TrainerSpec late{.devices = 2};
     late.forward = [](tutti::Model& m, double) {
         const tutti_buffer x = m.activation<float>("x", {4}), z = m.activation<float>("z", {4});
@@ -201,7 +201,7 @@ TEST_CASE("copy: what makes no sense is refused, and names the buffers") {
         return tutti::Losses{m.activation<float>("loss", {1})};
     };
     expect::error([&] { tutti::Trainer(std::move(late)); },
-                  "copy 'device_1/early' reads what 'device_0/late' writes after a collective");
+                  "copy 'device_1/early' reads the output of 'device_0/late', which runs after a");
 }
 
 TEST_CASE("own memory: checkpoints go to and from cards, on another number of them") {

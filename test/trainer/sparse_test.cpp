@@ -174,7 +174,7 @@ TEST_CASE("sparse: a list longer than its room is an error on every rank") {
         *s.data<int64_t>(list.count) = rank == 1 ? 2 * picks + 1 : 2 * picks;
     });
     for (const std::string& problem : problems)
-        expect::words(problem, "'table_grad' of rank 1 has more entries than sparse_rows allow");
+        expect::words(problem, "'table_grad' of rank 1 has more entries than sparse_rows allows");
 }
 
 TEST_CASE("sparse: lists that together have more rows than the room are an error on every rank") {
@@ -229,9 +229,10 @@ TEST_CASE("sparse: pull fetches any rows of a sharded table, for each rank its o
         } catch (const tutti::Error& error) {
             text = error.what();
         }
-        require(text.find(rank == 1 ? "row 11 is not in a table of 11"
-                                    : "rank 1 could not take part") != std::string::npos,
-                text);
+        require(
+            text.find(rank == 1 ? "row 11 is out of range: the table has 11 rows"
+                                : "rank 1 passed arguments that do not fit") != std::string::npos,
+            text);
         trainer.sparse_pull<float>("table", all, wanted, width);  // and it works on
     }));
 }

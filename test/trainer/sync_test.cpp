@@ -158,7 +158,7 @@ TEST_CASE("sync: 100 checkpoints loaded one after the other create nothing eithe
 
 TEST_CASE("sync: a step before init_sync is an error that says so") {
     tutti::Trainer trainer(net::spec<float>(net::Shape{}, 1));
-    expect::error([&] { trainer.step(); }, "before tutti_trainer_init_sync");
+    expect::error([&] { trainer.step(); }, "call tutti_trainer_init_sync before");
 }
 
 TEST_CASE("computed: by default replica 0's go to all after every step, bit for bit") {

@@ -40,17 +40,16 @@ Result<> agree(const Comm& comm, int devices, const Result<>& own) {
     TRAINER_TRY(own);
     TRAINER_TRY(reduced);
     if (least[0] != no_rank)
-        return tl::unexpected<Error>(
-            {.status = TUTTI_ERR_INVALID,
-             .rank = static_cast<int>(least[0]),
-             .message = fmt::format("rank {} could not build its model; its own error says why",
-                                    least[0])});
+        return fail_rank(TUTTI_ERR_INVALID, static_cast<int>(least[0]),
+                         "rank {} could not build its model", least[0])
+            .advice("read the error of rank {}, which has the cause", least[0]);
     int64_t fewest = devices;
     TRAINER_TRY(from_call(tutti_allreduce(comm.get(), &fewest, &fewest, 1, TUTTI_INT64, TUTTI_MIN),
                           "agreement on the number of devices"));
     if (fewest != -least[1])
-        return invalid("ranks have from {} to {} devices, rank {} {}; give each as many", fewest,
-                       -least[1], comm.rank(), devices);
+        return invalid("ranks have from {} to {} devices, rank {} has {}", fewest, -least[1],
+                       comm.rank(), devices)
+            .advice("give every rank the same number of devices");
     return {};
 }
 
@@ -68,10 +67,11 @@ Result<> compare_signatures(const Comm& comm, const std::string& signature) {
     TRAINER_TRY(
         from_call(tutti_allreduce(comm.get(), &other, &other, 1, TUTTI_INT64, TUTTI_MIN), doing));
     if (!differs.empty())
-        return invalid("rank {} and rank 0 declare different models: {}", comm.rank(), differs);
+        return invalid("rank {} and rank 0 declare different models: {}", comm.rank(), differs)
+            .advice("declare the same model with the same options on every rank");
     if (other != no_rank)
-        return invalid("rank {} declares another model than rank 0; its own error says where",
-                       other);
+        return invalid("rank {} declares another model than rank 0", other)
+            .advice("read the error of rank {}, which has the difference", other);
     return {};
 }
 

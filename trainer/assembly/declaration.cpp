@@ -40,11 +40,14 @@ public:
         });
         if (!built)
             return fail(built.error().status, "the {} of scope device_{} failed: {}", model.builder,
-                        device, built.error().message);
+                        device, built.error().message)
+                .advice("correct the {}", model.builder);
         if (phase != BuilderPhase::forward) return {};
         if (losses.list.empty() && !settings_.external)
-            return invalid("the forward builder of scope device_{} returned no list of losses",
-                           device);
+            return invalid("the forward builder of scope device_{} added no loss", device)
+                .advice(
+                    "call tutti_losses_add in the forward builder, or set "
+                    "options.external_autograd");
         recorder_.losses.push_back(std::move(losses.list));
         return {};
     }
@@ -76,10 +79,9 @@ Result<> declare_iteration(ModelRecorder& recorder) {
     for (int d = 0; d < recorder.devices(); ++d) {
         const int found = recorder.find(d, iteration_name);
         if (found != none && !recorder.buffer(found).counts_steps)
-            return invalid(
-                "'{}' is the name of the layer's counter of steps; use tutti_model_iteration or "
-                "give it another name",
-                recorder.buffer(found).full_name());
+            return invalid("buffer '{}' has the name of the trainer's counter of steps",
+                           recorder.buffer(found).full_name())
+                .advice("declare it with tutti_model_iteration, or give it another name");
         if (found == none)
             TRAINER_TRY(recorder.add(Buffer{.name = iteration_name,
                                             .device = d,
@@ -96,7 +98,9 @@ Result<> declare_iteration(ModelRecorder& recorder) {
 
 Result<> declare_model(const tutti_parallelize_spec& spec, const TrainerSettings& settings,
                        const Replicas& replicas, ModelRecorder& recorder) {
-    if (!spec.forward) return invalid("there is no forward builder");
+    if (!spec.forward)
+        return invalid("spec.forward is NULL: the model has no forward builder")
+            .advice("set spec.forward");
     Builders builders(spec, settings, replicas, recorder);
     for (int d = 0; d < replicas.local(); ++d) {
         if (spec.input) TRAINER_TRY(builders.run(BuilderPhase::input, d));
@@ -112,8 +116,10 @@ Result<> complete_settings(TrainerSettings& settings, const Replicas& replicas) 
     constexpr int usual_rings = 2;
     const int there = replicas.comm.rings();
     if (settings.rings > there)
-        return invalid("options.rings is {}; the communicator has {} (TUTTI_NRINGS)",
-                       settings.rings, there);
+        return invalid("options.rings is {}, but the communicator has {} rings", settings.rings,
+                       there)
+            .advice("set options.rings to 0 to {}, or TUTTI_NRINGS to {} on every rank", there,
+                    settings.rings);
     if (settings.rings == 0) settings.rings = std::min(usual_rings, there);
     if (settings.threads == 0)
         settings.threads = default_threads(

@@ -1,5 +1,6 @@
 #include "trainer/base/boundary.h"
 
+#include <cerrno>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -15,15 +16,17 @@ std::string_view status_advice(tutti_status status) {
         case TUTTI_ERR_INVALID:
             return "correct the argument and call again, on every rank";
         case TUTTI_ERR_MISMATCH:
-            return "make every rank call the same with the same arguments";
+            return "make every rank call the same functions with the same arguments in the same "
+                   "order";
         case TUTTI_ERR_TIMEOUT:
-            return "look at what the other ranks do; raise TUTTI_TIMEOUT_MS";
+            return "look at what the other ranks do; if they are only slow, raise "
+                   "TUTTI_TIMEOUT_MS";
         case TUTTI_ERR_PEER_LOST:
             return "read the output of the rank that ended first";
         case TUTTI_ERR_ABORTED:
             return "look at why another rank aborted, then start again";
         case TUTTI_ERR_UNSUPPORTED:
-            return "use what the documentation lists";
+            return "use a dtype, operator or device that docs/trainer.md lists";
         case TUTTI_ERR_NO_MEMORY:
             return "free memory, or train with less of it";
         default:
@@ -31,14 +34,44 @@ std::string_view status_advice(tutti_status status) {
     }
 }
 
+// For a failed system call on a file.
+std::string_view errno_advice(int number) {
+    switch (number) {
+        case ENOENT:
+            return "check the path: the file, or the folder for a new file, does not exist";
+        case ENOTDIR:
+        case EISDIR:
+            return "check the path: a file was found instead of a folder, or a folder instead of a "
+                   "file";
+        case EACCES:
+        case EPERM:
+        case EROFS:
+            return "give this user the right to it, or name another path";
+        case ENOSPC:
+        case EDQUOT:
+            return "free space on that file system, or name another path";
+        case EFBIG:
+            return "raise the limit of a file's size (ulimit -f)";
+        case EMFILE:
+            return "raise this process's limit of open files (ulimit -n)";
+        default:
+            return {};
+    }
+}
+
+constexpr std::string_view marker = ". What to do: ";
+
 }  // namespace
 
 std::string error_text(const Error& error) {
-    constexpr std::string_view marker = ". What to do: ";
     if (error.message.find(marker) != std::string::npos) return error.message;
     const std::string_view advice =
         error.advice.empty() ? status_advice(error.status) : std::string_view(error.advice);
     return fmt::format("{}{}{}", error.message, marker, advice);
+}
+
+std::string without_advice(const std::string& message) {
+    return message.substr(0, message.find(marker));
 }
 
 Error& last_error() {
@@ -61,7 +94,7 @@ Error current_exception() {
     try {
         throw;
     } catch (const std::bad_alloc&) {
-        return {TUTTI_ERR_NO_MEMORY, -1, -1, "no memory is left"};
+        return {TUTTI_ERR_NO_MEMORY, -1, -1, "out of memory"};
     } catch (const std::exception& error) {
         return {TUTTI_ERR_SYSTEM, -1, -1, error.what()};
     } catch (...) {
@@ -73,7 +106,8 @@ ErrorResult fail_errno(int saved_errno, std::string_view what) {
     char text[128];
     // The GNU variant, which may return a constant instead of filling the buffer.
     return fail(saved_errno == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM, "{}: {}", what,
-                strerror_r(saved_errno, text, sizeof text));
+                strerror_r(saved_errno, text, sizeof text))
+        .advice("{}", errno_advice(saved_errno));
 }
 
 Result<> from_call(tutti_status status, std::string_view doing) {

@@ -28,6 +28,9 @@ using Result = tl::expected<T, Error>;
 /// stays.
 std::string error_text(const Error& error);
 
+/// A message up to the advice that a cause brought with it.
+std::string without_advice(const std::string& message);
+
 /// An Error on its way to a Result, to which the maker of the message adds what the reader should
 /// do: an imperative without a full stop.
 class ErrorResult : public tl::unexpected<Error> {
@@ -37,6 +40,11 @@ public:
     template <typename... Args>
     ErrorResult&& advice(fmt::format_string<Args...> text, Args&&... args) && {
         value().advice = fmt::format(text, std::forward<Args>(args)...);
+        return std::move(*this);
+    }
+    /// Every rank has this error in the same place, so that no other rank has to be told.
+    ErrorResult&& agreed() && {
+        value().agreed = true;
         return std::move(*this);
     }
 };
@@ -52,6 +60,13 @@ ErrorResult invalid(fmt::format_string<Args...> text, Args&&... args) {
     return fail(TUTTI_ERR_INVALID, text, std::forward<Args>(args)...);
 }
 
+/// The same, naming the rank at fault.
+template <typename... Args>
+ErrorResult fail_rank(tutti_status status, int rank, fmt::format_string<Args...> text,
+                      Args&&... args) {
+    return ErrorResult({status, rank, -1, fmt::format(text, std::forward<Args>(args)...)});
+}
+
 /// The same, naming the device at fault.
 template <typename... Args>
 ErrorResult fail_device(tutti_status status, int device, fmt::format_string<Args...> text,
@@ -59,7 +74,7 @@ ErrorResult fail_device(tutti_status status, int device, fmt::format_string<Args
     return ErrorResult({status, -1, device, fmt::format(text, std::forward<Args>(args)...)});
 }
 
-/// "what: strerror(saved_errno)".
+/// "what: strerror(saved_errno)", with advice where the errno has a usual remedy.
 ErrorResult fail_errno(int saved_errno, std::string_view what);
 
 /// A status of tutti.h as a result. The error's message names the work in progress, then has

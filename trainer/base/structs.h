@@ -14,8 +14,9 @@ Result<T> read_struct(const T* given, const T& defaults, const char* start_from)
     T known = defaults;
     if (!given) return known;
     if (given->struct_size < sizeof(std::size_t))
-        return fail(TUTTI_ERR_INVALID, "struct_size is {}: start from {}", given->struct_size,
-                    start_from);
+        return fail(TUTTI_ERR_INVALID, "struct_size is {}, too small for the struct",
+                    given->struct_size)
+            .advice("initialise the struct with {}", start_from);
     std::memcpy(&known, given, std::min(given->struct_size, sizeof known));
     return known;
 }

@@ -9,7 +9,7 @@ using namespace tutti::trainer;
 namespace {
 
 Result<> need(const void* pointer, const char* what) {
-    if (!pointer) return invalid("{} is NULL", what);
+    if (!pointer) return invalid("{} is NULL", what).advice("pass a pointer that is not NULL");
     return {};
 }
 
@@ -17,9 +17,14 @@ template <typename T>
 Result<> need_struct(const T* given, const char* what) {
     TRAINER_TRY(need(given, what));
     if (given->struct_size != sizeof(T))
-        return invalid("{}.struct_size is {}, not {}; start from its initialiser", what,
-                       given->struct_size, sizeof(T));
+        return invalid("{}.struct_size is {}, not {}", what, given->struct_size, sizeof(T))
+            .advice("initialise it with the header's macro for this struct (TUTTI_…_INIT)");
     return {};
+}
+
+ErrorResult not_a_buffer(tutti_buffer handle) {
+    return invalid("{} is not a buffer", handle)
+        .advice("pass a handle that tutti_model_buffer or tutti_model_find returned");
 }
 
 Result<> need_functions(const tutti_device_functions& f) {
@@ -27,7 +32,9 @@ Result<> need_functions(const tutti_device_functions& f) {
         {f.alloc != nullptr, "alloc"}, {f.free != nullptr, "free"},   {f.copy != nullptr, "copy"},
         {f.zero != nullptr, "zero"},   {f.axpby != nullptr, "axpby"}, {f.run != nullptr, "run"}};
     for (const auto& [there, name] : list)
-        if (!there) return invalid("functions.{} is NULL", name);
+        if (!there)
+            return invalid("functions.{} is NULL", name)
+                .advice("set alloc, free, copy, zero, axpby and run");
     return {};
 }
 
@@ -63,7 +70,9 @@ Result<> declare_state(tutti_model* model, const char* name, tutti_dtype dtype,
     spec.kind = TUTTI_STATE;
     spec.dtype = dtype;
     spec.bytes = tutti_dtype_size(dtype);
-    if (model->phase != BuilderPhase::update) return invalid("{} is for the update builder", name);
+    if (model->phase != BuilderPhase::update)
+        return invalid("the {} declares '{}'", model->builder, name)
+            .advice("declare it in the update builder");
     TRAINER_ASSIGN(*made, model->declare(spec));
     return {};
 }
@@ -133,7 +142,7 @@ tutti_status tutti_model_find(tutti_model* model, const char* name, tutti_buffer
 
 tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer, tutti_buffer_info* info) {
     return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
-        if (!m.recorder->valid(buffer)) return invalid("{} is no buffer", buffer);
+        if (!m.recorder->valid(buffer)) return not_a_buffer(buffer);
         return describe(m.recorder->buffer(buffer), info);
     });
 }
@@ -141,13 +150,16 @@ tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer, tutti_buf
 tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of, tutti_buffer* gradient) {
     return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
         TRAINER_TRY(need(gradient, "gradient"));
-        if (!m.recorder->valid(of)) return invalid("{} is no buffer", of);
+        if (!m.recorder->valid(of)) return not_a_buffer(of);
         const Buffer& buffer = m.recorder->buffer(of);
         if (buffer.gradient == none)
             return invalid("'{}' has no gradient{}", buffer.full_name(),
                            m.phase == BuilderPhase::update
                                ? ""
-                               : " yet; they are made after the forward builders");
+                               : " yet: the trainer makes them after the forward builders")
+                .advice(
+                    "ask in the update builder for the gradient of a parameter, or of an "
+                    "activation that leads to a loss");
         *gradient = buffer.gradient;
         return {};
     });
@@ -160,7 +172,8 @@ tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer parameter, tutt
         TRAINER_TRY(need(rows, "rows"));
         TRAINER_TRY(need(count, "count"));
         if (!m.recorder->valid(parameter) || !m.recorder->buffer(parameter).sparse())
-            return invalid("{} is no sparse parameter", parameter);
+            return invalid("buffer {} is not a sparse parameter", parameter)
+                .advice("pass the handle of a parameter declared with TUTTI_SPARSE");
         const Buffer& table = m.recorder->buffer(parameter);
         *values = table.gradient;
         *rows = table.sparse_rows;
@@ -329,7 +342,9 @@ tutti_status tutti_trainer_buffer_info(const tutti_trainer* trainer, int device,
                                        tutti_buffer_info* info) {
     return on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
         const Buffer* buffer = index < 0 ? nullptr : nth(t, device, index);
-        if (!buffer) return invalid("device {} has no buffer {}", device, index);
+        if (!buffer)
+            return invalid("device {} has no buffer with index {}", device, index)
+                .advice("pass an index below tutti_trainer_buffer_count of an existing device");
         return describe(*buffer, info);
     });
 }
@@ -378,8 +393,9 @@ tutti_status tutti_trainer_param(const tutti_trainer* trainer, const char* scope
         TRAINER_TRY(need(scope, "scope"));
         TRAINER_ASSIGN(const auto list, t.state().params(scope));
         if (index < 0 || static_cast<std::size_t>(index) >= list.size())
-            return invalid("scope '{}' has no parameter {}; there are {}", scope, index,
-                           list.size());
+            return invalid("scope '{}' has {} parameters, but none with index {}", scope,
+                           list.size(), index)
+                .advice("pass an index from 0 on, below tutti_trainer_param_count");
         const auto& [buffer, prefix] = list[static_cast<std::size_t>(index)];
         TRAINER_TRY(describe(*buffer, info));
         info->name += prefix;

@@ -10,9 +10,9 @@ namespace {
 
 Result<StateEntry> make_entry(const char* name, tutti_dtype dtype, int dims, const int64_t* shape) {
     if (dims < 0 || (dims > 0 && shape == nullptr))
-        return fail(TUTTI_ERR_INVALID,
-                    "checkpoint: entry '{}': {} dimensions, and a shape that is {}", name, dims,
-                    shape ? "there" : "NULL");
+        return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}': dims is {}{}", name, dims,
+                    shape ? "" : ", but shape is NULL")
+            .advice("pass dims of 0 or more, and a shape of as many extents");
     StateEntry entry;
     entry.dtype = dtype;
     if (dims > 0) entry.shape.assign(shape, shape + dims);
@@ -69,8 +69,10 @@ tutti_status tutti_checkpoint_add_shard(tutti_checkpoint* checkpoint, const char
         if (!checkpoint) return null_argument("tutti_checkpoint_add_shard", "checkpoint");
         if (!name) return null_argument("tutti_checkpoint_add_shard", "name");
         if (dims == 0)
-            return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' has no rows to be a shard of",
-                        name);
+            return fail(TUTTI_ERR_INVALID,
+                        "checkpoint: entry '{}' has no dimensions, so that no shard of it exists",
+                        name)
+                .advice("pass dims of 1 or more, or call tutti_checkpoint_add");
         TRAINER_ASSIGN(StateEntry entry, make_entry(name, dtype, dims, shape));
         entry.sharded = true;
         return add_part(
@@ -85,11 +87,12 @@ tutti_status tutti_checkpoint_set_text(tutti_checkpoint* checkpoint, const char*
         if (!checkpoint) return null_argument("tutti_checkpoint_set_text", "checkpoint");
         if (!key || !text) return null_argument("tutti_checkpoint_set_text", key ? "text" : "key");
         if (std::string_view(key).starts_with(reserved_prefix))
-            return fail(TUTTI_ERR_INVALID,
-                        "checkpoint: the key '{}' is tutti's own; choose another", key);
+            return fail(TUTTI_ERR_INVALID, "checkpoint: the key '{}' is reserved for tutti", key)
+                .advice("choose a key that does not start with {}", reserved_prefix);
         if (!is_utf8(key) || !is_utf8(text))
             return fail(TUTTI_ERR_INVALID, "checkpoint: {} '{}' is not UTF-8",
-                        is_utf8(key) ? "the text of key" : "the key", escaped(key));
+                        is_utf8(key) ? "the text of key" : "the key", escaped(key))
+                .advice("pass UTF-8 text");
         checkpoint->texts[key] = text;
         return {};
     });

@@ -16,25 +16,36 @@ constexpr bool is_control(char c) {
 }
 
 Result<> check_name(const char* whole, std::string_view name) {
-    if (name.empty()) return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' has no name", whole);
+    if (name.empty())
+        return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' has no name", whole)
+            .advice("give the entry a name, after device_N/ too");
     // It is a key beside the entries in the layout.
     if (name == "__metadata__")
-        return fail(TUTTI_ERR_INVALID, "checkpoint: an entry cannot be called __metadata__");
+        return fail(TUTTI_ERR_INVALID, "checkpoint: an entry cannot be named __metadata__")
+            .advice("choose another name");
     const bool control = std::any_of(name.begin(), name.end(), is_control);
     if (control || !is_utf8(name))
         return fail(TUTTI_ERR_INVALID, "checkpoint: the name of entry '{}' {}", escaped(whole),
-                    control ? "has a control character" : "is not UTF-8");
+                    control ? "has a control character" : "is not UTF-8")
+            .advice("use a name of printable UTF-8 characters");
     return {};
 }
 
 Result<> check_agrees(const char* whole, const StateEntry& entry, const StateEntry& known) {
     if (known.sharded != entry.sharded)
         return fail(TUTTI_ERR_INVALID,
-                    "checkpoint: entry '{}' is a shard on one device, whole on another", whole);
+                    "checkpoint: entry '{}' is a shard on one device, whole on another", whole)
+            .advice("add it as a shard on every device, or on none");
     if (known.dtype != entry.dtype || known.shape != entry.shape)
         return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' is {}, but {} on another device",
-                    whole, describe(entry.dtype, entry.shape), describe(known.dtype, known.shape));
+                    whole, describe(entry.dtype, entry.shape), describe(known.dtype, known.shape))
+            .advice("add it with the same dtype and shape on every device");
     return {};
+}
+
+ErrorResult too_large() {
+    return fail(TUTTI_ERR_INVALID, "its shape is more than memory can hold")
+        .advice("correct the shape");
 }
 
 }  // namespace
@@ -97,16 +108,19 @@ ScopedName parse_scope(std::string_view name) {
 
 Result<uint64_t> checked_bytes(tutti_dtype dtype, const std::vector<int64_t>& shape) {
     uint64_t bytes = tutti_dtype_size(dtype);
-    if (bytes == 0) return fail(TUTTI_ERR_INVALID, "{} is no element type", dtype);
+    if (bytes == 0)
+        return fail(TUTTI_ERR_INVALID, "unknown dtype {}", dtype)
+            .advice("use a constant of tutti_dtype, such as TUTTI_FLOAT32");
     bool empty = false;
     for (const int64_t extent : shape) {
-        if (extent < 0) return fail(TUTTI_ERR_INVALID, "an extent of {} in its shape", extent);
+        if (extent < 0)
+            return fail(TUTTI_ERR_INVALID, "its shape has a negative extent of {}", extent)
+                .advice("use extents of 0 or more");
         empty = empty || extent == 0;
         if (extent > 0 && __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes))
-            return fail(TUTTI_ERR_INVALID, "its shape is more than memory can hold");
+            return too_large();
     }
-    if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-        return fail(TUTTI_ERR_INVALID, "its shape is more than memory can hold");
+    if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return too_large();
     return empty ? 0 : bytes;
 }
 
@@ -121,21 +135,26 @@ Result<> add_part(Entries& entries, const char* whole, StateEntry entry, EntryPa
     TRAINER_TRY(check_name(whole, name));
     const auto bytes = checked_bytes(entry.dtype, entry.shape);
     if (!bytes)
-        return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}': {}", whole, bytes.error().message);
+        return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}': {}", whole, bytes.error().message)
+            .advice("{}", bytes.error().advice);
     if (part.rows < 0 || part.first_row < 0 || part.first_row > entry.rows() ||
         part.rows > entry.rows() - part.first_row)
         return fail(TUTTI_ERR_INVALID,
                     "checkpoint: entry '{}': {} rows from row {} on are not among its {}", whole,
-                    part.rows, part.first_row, entry.rows());
+                    part.rows, part.first_row, entry.rows())
+            .advice("pass first_row and rows of 0 or more whose sum is at most {}", entry.rows());
     if (part.data == nullptr && part.rows > 0 && *bytes > 0)
-        return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}': its data is NULL", whole);
+        return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}': its data is NULL", whole)
+            .advice("pass a pointer that is not NULL");
     part.device = device;
     auto [found, is_new] = entries.try_emplace(std::string(name), entry);
     StateEntry& known = found->second;
     if (!is_new) TRAINER_TRY(check_agrees(whole, entry, known));
     const bool twice = std::any_of(known.parts.begin(), known.parts.end(),
                                    [&](const EntryPart& p) { return p.device == part.device; });
-    if (twice) return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' was added before", whole);
+    if (twice)
+        return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' was added before", whole)
+            .advice("add each entry once for each device");
     known.parts.push_back(part);
     std::sort(known.parts.begin(), known.parts.end(), [&](const EntryPart& a, const EntryPart& b) {
         if (known.sharded && a.first_row != b.first_row) return a.first_row < b.first_row;

@@ -84,9 +84,9 @@ uint32_t own_checksum(std::string_view json, std::size_t at) {
     return checksum_of(sum, json.data() + at + digits, json.size() - at - digits);
 }
 
-tl::unexpected<Error> damaged(std::string_view what) {
-    return fail(TUTTI_ERR_INVALID,
-                "{}; the file is damaged: take an earlier checkpoint or another copy of it", what);
+ErrorResult damaged(std::string_view what) {
+    return fail(TUTTI_ERR_INVALID, "the file is damaged: {}", what)
+        .advice("take an earlier checkpoint, or another copy of this file");
 }
 
 Result<> check_own_checksum(std::string_view json) {
@@ -107,8 +107,9 @@ Result<StoredEntry> parse_entry(const std::string& name, const Json& json) {
         return bad("its description has no dtype, shape and data_offsets");
     StoredEntry stored{.name = name, .dtype = dtype_named(json["dtype"].get<std::string>())};
     if (stored.dtype < 0)
-        return fail(TUTTI_ERR_INVALID, "entry '{}': its type {} is none that tutti knows", name,
-                    json["dtype"].get<std::string>());
+        return fail(TUTTI_ERR_INVALID, "entry '{}' has the unknown dtype {}", name,
+                    json["dtype"].get<std::string>())
+            .advice("update tutti, or save the entry with another dtype");
     for (const Json& extent : json["shape"]) {
         if (!extent.is_number_unsigned() || extent.get<uint64_t>() > INT64_MAX)
             return bad("its shape has something else than extents");
@@ -135,20 +136,22 @@ Result<int> parse_format(const Json& metadata) {
     }
     if (version < 1)
         return fail(TUTTI_ERR_INVALID,
-                    "it is no tutti checkpoint: its metadata has no {}. Another program wrote it, "
-                    "without checksums; read it with that program and save it anew",
-                    format_key);
+                    "it is not a tutti checkpoint: its metadata has no {}, as another program "
+                    "wrote it",
+                    format_key)
+            .advice("read it with the program that wrote it, and save it with tutti");
     if (version > format_version)
         return fail(TUTTI_ERR_INVALID,
                     "it has format {}, written by a newer version of tutti; this one ({}) reads "
-                    "formats up to {}: update tutti, or save it with the older one",
-                    version, tutti_version(), format_version);
+                    "formats up to {}",
+                    version, tutti_version(), format_version)
+            .advice("update tutti, or save the checkpoint with this version");
     return version;
 }
 
 Result<> read_metadata(const Json& metadata, FileHeader& header) {
     for (const auto& [key, value] : metadata.items())
-        if (!value.is_string()) return damaged(fmt::format("metadata '{}' is no text", key));
+        if (!value.is_string()) return damaged(fmt::format("metadata '{}' is not a text", key));
     TRAINER_TRY(parse_format(metadata));
     if (!metadata.contains(std::string(header_key)))
         return damaged("its header has no checksum of itself");
@@ -159,7 +162,8 @@ Result<> read_metadata(const Json& metadata, FileHeader& header) {
         if (!metadata.contains(key))
             return damaged(fmt::format("entry '{}' has no checksum", entry.name));
         const auto sum = parse_checksum(metadata[key].get<std::string>());
-        if (!sum) return damaged(fmt::format("entry '{}': its checksum is no number", entry.name));
+        if (!sum)
+            return damaged(fmt::format("entry '{}': its checksum is not a number", entry.name));
         entry.checksum = *sum;
     }
     return {};
@@ -177,11 +181,11 @@ Result<> check_places(std::vector<StoredEntry>& entries, uint64_t data_bytes) {
                                        entry.name, entry.begin, at));
         at = entry.end;
         if (at > data_bytes)
-            return fail(
-                TUTTI_ERR_INVALID,
-                "entry '{}' ends at byte {} of the data, of which there are {}: the file was "
-                "cut short. Copy it again, or take an earlier checkpoint",
-                entry.name, at, data_bytes);
+            return fail(TUTTI_ERR_INVALID,
+                        "the file was cut short: entry '{}' ends at byte {} of the data, of which "
+                        "there are {}",
+                        entry.name, at, data_bytes)
+                .advice("copy the file again, or take an earlier checkpoint");
     }
     if (at != data_bytes)
         return damaged(fmt::format("{} bytes follow its last entry", data_bytes - at));
@@ -222,7 +226,7 @@ std::string write_header(const FileHeader& header) {
 Result<FileHeader> parse_header(std::string_view text, uint64_t data_bytes) {
     TRAINER_TRY(check_own_checksum(text));
     const Json json = Json::parse(text, nullptr, false);
-    if (json.is_discarded() || !json.is_object()) return damaged("its header is no JSON");
+    if (json.is_discarded() || !json.is_object()) return damaged("its header is not JSON");
     const std::string metadata(metadata_key);
     if (!json.contains(metadata) || !json[metadata].is_object()) {
         TRAINER_TRY(parse_format(Json::object()));

@@ -29,7 +29,8 @@ Result<std::string> open_source(std::optional<Source>& source,
     TRAINER_ASSIGN(CheckpointFile file, CheckpointFile::open(path));
     auto missing = match(manifest, file.header(), strictness);
     if (!missing)
-        return fail(missing.error().status, "checkpoint '{}': {}", path, missing.error().message);
+        return fail(missing.error().status, "checkpoint '{}': {}", path, missing.error().message)
+            .advice("{}", missing.error().advice);
     TRAINER_TRY(file.verify());
     source.emplace(Source{std::move(file), std::move(manifest), {}});
     const FileHeader& header = source->file.header();
@@ -47,11 +48,11 @@ Result<Loaded> parse_reply(const std::string& reply) {
         if (!json.is_object() || !json.contains(key) ||
             !(as_object ? json.at(key).is_object() : json.at(key).is_array()) ||
             !texts(json.at(key)))
-            return tl::unexpected<Error>(Error{
-                TUTTI_ERR_SYSTEM, 0, -1,
-                fmt::format("checkpoint: rank 0 sent a damaged answer: '{}' is missing or not "
-                            "what it should be",
-                            key)});
+            return fail_rank(TUTTI_ERR_SYSTEM, 0,
+                             "checkpoint: rank 0 sent a damaged answer: '{}' is missing or of "
+                             "another type",
+                             key)
+                .advice("use the same version of tutti on every rank");
     }
     return Loaded{json.at("texts").get<Texts>(),
                   json.at("missing").get<std::vector<std::string>>()};

@@ -9,10 +9,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-tl::unexpected<Error> garbled(int rank, const std::string& what) {
-    return tl::unexpected<Error>(Error{
-        TUTTI_ERR_SYSTEM, rank, -1,
-        fmt::format("checkpoint: rank {} sent a damaged list of its entries: {}", rank, what)});
+ErrorResult garbled(int rank, const std::string& what) {
+    return fail_rank(TUTTI_ERR_SYSTEM, rank,
+                     "checkpoint: rank {} sent a damaged list of its entries: {}", rank, what)
+        .advice("use the same version of tutti on every rank");
 }
 
 bool is_integer(const Json& json) {
@@ -40,7 +40,7 @@ constexpr Field fields[] = {
 };
 
 Result<ManifestEntry> read_entry(const std::string& name, const Json& entry, int rank) {
-    if (!entry.is_object()) return garbled(rank, fmt::format("entry '{}' is no object", name));
+    if (!entry.is_object()) return garbled(rank, fmt::format("entry '{}' is not an object", name));
     for (const Field& field : fields) {
         const auto found = entry.find(field.key);
         if (found == entry.end())
@@ -70,7 +70,7 @@ Result<ManifestEntry> read_entry(const std::string& name, const Json& entry, int
 Result<Manifest> read_manifest(const std::string& text, int rank) {
     Manifest manifest;
     const Json json = Json::parse(text, nullptr, false);
-    if (!json.is_object()) return garbled(rank, "it is no JSON object");
+    if (!json.is_object()) return garbled(rank, "it is not a JSON object");
     for (const auto& [name, entry] : json.items()) {
         TRAINER_ASSIGN(ManifestEntry wanted, read_entry(name, entry, rank));
         manifest.emplace(name, std::move(wanted));
@@ -78,11 +78,9 @@ Result<Manifest> read_manifest(const std::string& text, int rank) {
     return manifest;
 }
 
-tl::unexpected<Error> differs(int rank, const std::string& name, const std::string& what) {
-    return tl::unexpected<Error>(
-        Error{TUTTI_ERR_INVALID, rank, -1,
-              fmt::format("checkpoint: entry '{}' {}; all ranks save and restore the same entries",
-                          name, what)});
+ErrorResult differs(int rank, const std::string& name, const std::string& what) {
+    return fail_rank(TUTTI_ERR_INVALID, rank, "checkpoint: entry '{}' {}", name, what)
+        .advice("add the same entries on every rank, and each row of a shard once");
 }
 
 Result<> merge(Manifest& all, const Manifest& own, int rank) {
@@ -90,7 +88,7 @@ Result<> merge(Manifest& all, const Manifest& own, int rank) {
         const auto found = all.find(name);
         if (found == all.end()) {
             if (!wanted.sharded)
-                return differs(rank, name, fmt::format("is of rank {}, not of rank 0", rank));
+                return differs(rank, name, fmt::format("is on rank {}, but not on rank 0", rank));
             all.emplace(name, wanted);
             continue;
         }
@@ -109,7 +107,7 @@ Result<> merge(Manifest& all, const Manifest& own, int rank) {
     }
     for (const auto& [name, known] : all)
         if (!known.sharded && !own.contains(name))
-            return differs(rank, name, fmt::format("is of rank 0, not of rank {}", rank));
+            return differs(rank, name, fmt::format("is on rank 0, but not on rank {}", rank));
     return {};
 }
 
@@ -175,27 +173,27 @@ Result<std::vector<std::string>> match(const Manifest& manifest, const FileHeade
         if (found == stored.end()) {
             if (!strictness.allow_missing)
                 return fail(TUTTI_ERR_INVALID,
-                            "it has no entry '{}': it is of another or an older model. Restore the "
-                            "model that it was saved from, or allow missing entries, which then "
-                            "keep the values they have",
-                            name);
+                            "it has no entry '{}': it is of another or an older model", name)
+                    .advice(
+                        "restore the model that it was saved from, or allow missing entries "
+                        "(allow_missing), which then keep the values they have");
             missing.push_back(name);
             continue;
         }
         const StoredEntry& there = *found->second;
         if (there.dtype != wanted.dtype || there.shape != wanted.shape)
-            return fail(
-                TUTTI_ERR_INVALID,
-                "entry '{}' is {}, the model's {}: it is of another model. Restore the model "
-                "that it was saved from",
-                name, describe(there.dtype, there.shape), describe(wanted.dtype, wanted.shape));
+            return fail(TUTTI_ERR_INVALID, "entry '{}' is {} in the file, but {} in the model",
+                        name, describe(there.dtype, there.shape),
+                        describe(wanted.dtype, wanted.shape))
+                .advice("restore the model that it was saved from");
         stored.erase(found);
     }
     if (!stored.empty() && !strictness.allow_extra)
         return fail(TUTTI_ERR_INVALID,
-                    "it has an entry '{}' that the model has not: it is of another model. Restore "
-                    "the model that it was saved from, or allow extra entries",
-                    stored.begin()->first);
+                    "it has an entry '{}' that the model does not have: it is of another model",
+                    stored.begin()->first)
+            .advice(
+                "restore the model that it was saved from, or allow extra entries (allow_extra)");
     return missing;
 }
 

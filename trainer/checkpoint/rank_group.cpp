@@ -55,11 +55,11 @@ Result<std::vector<std::string>> RankGroup::begin_and_gather(const char* name,
 
 Result<std::string> RankGroup::broadcast(Result<std::string> text) const {
     if (size_ == 1) return text;
-    // Status, rank at fault, length of the text or of the error's message.
+    // Status, rank at fault, length of the text or of the error's text.
     std::array<int64_t, 3> packed{};
     std::string words;
     if (is_root()) {
-        words = text ? *text : text.error().message;
+        words = text ? *text : error_text(text.error());
         packed = {text ? TUTTI_OK : text.error().status, text ? -1 : text.error().rank,
                   static_cast<int64_t>(words.size())};
     }
@@ -95,7 +95,8 @@ Result<> RankGroup::receive(std::span<std::byte> bytes, int rank) const {
 Result<> RankGroup::agree(const Result<>& own) const {
     if (size_ == 1) return own;
     const std::string word =
-        own ? "" : fmt::format("{} {}", static_cast<int>(own.error().status), own.error().message);
+        own ? ""
+            : fmt::format("{} {}", static_cast<int>(own.error().status), error_text(own.error()));
     TRAINER_ASSIGN(const std::vector<std::string> words, gather(word));
     Result<std::string> verdict = std::string();
     for (int rank = 0; rank < static_cast<int>(words.size()) && verdict; ++rank) {

@@ -11,6 +11,8 @@
 namespace tutti::trainer::checkpoint {
 namespace {
 
+constexpr const char* cut_short_advice = "copy the file again, or take an earlier checkpoint";
+
 tl::unexpected<Error> about(const std::string& path, Error error) {
     error.message = fmt::format("checkpoint '{}': {}", path, error.message);
     return tl::unexpected<Error>(std::move(error));
@@ -23,9 +25,9 @@ Result<> read_at(int fd, std::byte* to, std::size_t bytes, uint64_t offset) {
         if (n < 0) return fail_errno(errno, "read");
         if (n == 0)
             return fail(TUTTI_ERR_INVALID,
-                        "it ends at byte {}, {} bytes too early: the file was cut short. Copy it "
-                        "again, or take an earlier checkpoint",
-                        offset, bytes);
+                        "the file was cut short: it ends at byte {}, {} bytes too early", offset,
+                        bytes)
+                .advice("{}", cut_short_advice);
         to += n;
         bytes -= static_cast<std::size_t>(n);
         offset += static_cast<uint64_t>(n);
@@ -47,15 +49,15 @@ Result<std::string> read_header(int fd, uint64_t file_bytes) {
     const uint64_t length = decode_length(raw);
     if (length > max_header_bytes)
         return fail(TUTTI_ERR_INVALID,
-                    "its first 8 bytes say that {} bytes of header follow: it is no checkpoint, or "
-                    "damaged. Take another copy of it",
-                    length);
+                    "it is not a checkpoint, or damaged: its first 8 bytes say that {} bytes of "
+                    "header follow",
+                    length)
+            .advice("check the path, or take another copy of the file");
     if (length > file_bytes - length_bytes)
-        return fail(
-            TUTTI_ERR_INVALID,
-            "its header has {} bytes, the file {}: it was cut short. Copy it again, or take "
-            "an earlier checkpoint",
-            length, file_bytes);
+        return fail(TUTTI_ERR_INVALID,
+                    "the file was cut short: its header has {} bytes, the file {}", length,
+                    file_bytes)
+            .advice("{}", cut_short_advice);
     std::string json(length, '\0');
     TRAINER_TRY(read_at(fd, reinterpret_cast<std::byte*>(json.data()), length, length_bytes));
     return json;
@@ -76,7 +78,8 @@ Result<CheckpointFile> CheckpointFile::open(const std::string& path) {
     if (fstat(file.fd_.get(), &status) != 0)
         return fail_errno(errno, fmt::format("checkpoint '{}': stat", path));
     if (!S_ISREG(status.st_mode))
-        return fail(TUTTI_ERR_INVALID, "checkpoint '{}' is not a file", path);
+        return fail(TUTTI_ERR_INVALID, "checkpoint '{}' is not a file", path)
+            .advice("pass the path of a file that a save wrote");
     const auto bytes = static_cast<uint64_t>(status.st_size);
     auto json = read_header(file.fd_.get(), bytes);
     if (!json) return about(path, std::move(json).error());
@@ -104,9 +107,10 @@ Result<> CheckpointFile::verify(const StoredEntry& entry, std::span<std::byte> b
     }
     if (sum == entry.checksum) return {};
     return fail(TUTTI_ERR_INVALID,
-                "checkpoint '{}': entry '{}' does not match its checksum ({:08x} stored, {:08x} "
-                "found): the file is damaged. Take an earlier checkpoint or another copy of it",
-                path_, entry.name, entry.checksum, sum);
+                "checkpoint '{}': the file is damaged: entry '{}' does not match its checksum "
+                "({:08x} stored, {:08x} found)",
+                path_, entry.name, entry.checksum, sum)
+        .advice("take an earlier checkpoint, or another copy of this file");
 }
 
 Result<> CheckpointFile::read(const StoredEntry& entry, uint64_t offset,

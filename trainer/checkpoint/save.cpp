@@ -34,7 +34,8 @@ public:
         const std::string header = write_header(header_);
         if (header.size() - length_bytes > max_header_bytes)
             return invalid("names and texts come to {} bytes, a checkpoint has room for {}",
-                           header.size() - length_bytes, max_header_bytes);
+                           header.size() - length_bytes, max_header_bytes)
+                .advice("save fewer entries, or shorter names and texts");
         return append(header);
     }
 
@@ -150,7 +151,8 @@ Result<> Copier::move(std::byte* to, const std::byte* from, std::size_t bytes, b
         std::memcpy(to, from, bytes);
     } else if (const int code = copy(user, to, from, bytes, inwards ? 1 : 0); code != 0) {
         return fail(TUTTI_ERR_SYSTEM, "checkpoint: the copy {} a device failed with {}",
-                    inwards ? "to" : "from", code);
+                    inwards ? "to" : "from", code)
+            .advice("look at why the copy function of the program or the device failed");
     }
     return {};
 }

@@ -24,8 +24,9 @@ Result<PartialFile> PartialFile::create(const std::string& path) {
             return fail_errno(errno, fmt::format("checkpoint '{}': truncate", file.partial_));
         return file;
     }
-    return fail(TUTTI_ERR_SYSTEM, "checkpoint '{}': other processes keep replacing it",
-                file.partial_);
+    return fail(TUTTI_ERR_SYSTEM, "checkpoint '{}': other processes keep replacing the file",
+                file.partial_)
+        .advice("give each job a file of its own");
 }
 
 /// False if the name meant another file by the time the lock was ours: another process had just
@@ -35,10 +36,9 @@ Result<bool> PartialFile::open_locked() {
     if (fd.get() < 0) return fail_errno(errno, fmt::format("checkpoint '{}': create", partial_));
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK)
-            return fail(TUTTI_ERR_INVALID,
-                        "checkpoint '{}': another process is writing it; give each job a file of "
-                        "its own",
-                        partial_);
+            return fail(TUTTI_ERR_INVALID, "checkpoint '{}': another process is writing the file",
+                        partial_)
+                .advice("give each job a file of its own");
         return fail_errno(errno, fmt::format("checkpoint '{}': lock", partial_));
     }
     struct stat opened {

@@ -61,7 +61,11 @@ Result<> tutti_device::axpby(std::size_t count, tutti_dtype dtype, double a, con
     const tutti_status status = functions_.axpby(user_, count, dtype, a, x, b, y);
     if (status == TUTTI_OK) return {};
     const char* name = tutti_dtype_name(dtype);
-    return done(status, fmt::format("add {} elements of {}", count, name ? name : "no dtype"));
+    Result<> failed =
+        done(status, fmt::format("add {} elements of {}", count, name ? name : "no dtype"));
+    if (status == TUTTI_ERR_UNSUPPORTED)
+        failed.error().advice = "use float32 or float64, or a functions.axpby for this dtype";
+    return failed;
 }
 
 Result<> tutti_device::run(void (*work)(void*), void* argument) {

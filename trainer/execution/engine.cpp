@@ -5,6 +5,9 @@
 namespace tutti::trainer {
 namespace {
 
+constexpr const char* declare_advice =
+    "declare each buffer that the operation uses in its reads or writes";
+
 struct OperationCall {
     tutti_step* step;
     tutti_status status = TUTTI_OK;
@@ -43,15 +46,19 @@ Result<> Engine::call(const ProgramNode& node, const RunContext& context) {
     const Result<> ran = device(node.device).run(call_back, &work);
     if (checker_) {
         TRAINER_ASSIGN(const std::string violation, checker_->end());
-        if (!violation.empty()) return invalid("operation '{}' {}", node.name, violation);
+        if (!violation.empty())
+            return invalid("operation '{}' {}", node.name, violation).advice("{}", declare_advice);
     }
     TRAINER_TRY(ran);
-    if (!step.failure.empty()) return invalid("operation '{}' {}", node.name, step.failure);
+    if (!step.failure.empty())
+        return invalid("operation '{}' {}", node.name, step.failure).advice("{}", declare_advice);
     if (!work.thrown.empty())
-        return fail(work.status, "operation '{}' threw: {}", node.name, work.thrown);
+        return fail(work.status, "operation '{}' threw an exception: {}", node.name, work.thrown)
+            .advice("correct the operation's function");
     if (work.status != TUTTI_OK)
         return fail(work.status, "operation '{}' failed: {}", node.name,
-                    tutti_status_string(work.status));
+                    tutti_status_string(work.status))
+            .advice("look at why the operation's function returned this status");
     return {};
 }
 
@@ -104,6 +111,6 @@ void* tutti_step::data(int buffer) {
         failure = recorder->valid(buffer)
                       ? fmt::format("uses '{}', which it does not declare",
                                     recorder->buffer(buffer).full_name())
-                      : fmt::format("uses the buffer {}, which is none", buffer);
+                      : fmt::format("uses the handle {}, which is not a buffer", buffer);
     return nullptr;
 }

@@ -21,7 +21,7 @@ GradientStream::GradientStream(Engine& engine, Program buckets,
 
 GradientStream::~GradientStream() {
     if (pending_.empty()) return;
-    Result<> destroyed = fail(TUTTI_ERR_ABORTED, "the trainer was destroyed in a step");
+    Result<> destroyed = fail(TUTTI_ERR_ABORTED, "the trainer was destroyed during a step");
     abort(destroyed);
 }
 
@@ -40,7 +40,9 @@ Result<> GradientStream::ready(int gradient, const std::string& name) {
     std::unique_lock lock(mutex_);
     if (!outcome_) return outcome_;
     const auto at = static_cast<std::size_t>(gradient);
-    if (ready_[at]) return invalid("the gradient of '{}' was ready before in this step", name);
+    if (ready_[at])
+        return invalid("the gradient of '{}' was already reported ready in this step", name)
+            .advice("call tutti_trainer_grad_ready once for each parameter and step");
     ready_[at] = true;
     if (bucket_of_[at] == none) return {};  // a shard
     --missing_[static_cast<std::size_t>(bucket_of_[at])];

@@ -15,14 +15,14 @@ public:
     explicit Readiness(const Comm& comm) : comm_(comm) {}
 
     /// The error of a call that needs a working trainer.
-    Result<> check(const char* call) const;
+    Result<> check() const;
     /// The error of a call that synchronises: the trainer has not ended, and its state is whole.
-    Result<> check_whole(const char* call) const;
+    Result<> check_whole() const;
     /// The error of a call for which it is enough that the trainer has not ended.
     Result<> check_not_ended() const;
 
     void set_synchronised() { synchronised_ = true; }
-    void set_half_loaded(const Error& why) { half_loaded_ = why.message; }
+    void set_half_loaded(const Error& why) { half_loaded_ = without_advice(why.message); }
     void set_loaded() { half_loaded_.clear(); }
     /// Passes a step's outcome on. A failure ends the trainer, and at once the communicator.
     Result<> end_after(Result<> outcome);

@@ -28,9 +28,12 @@ void Steps::start(StepPlan plan, StepSync* sync) {
 }
 
 Result<int64_t> Steps::run(const int64_t* samples) {
-    TRAINER_TRY(readiness_.check("tutti_trainer_step"));
+    TRAINER_TRY(readiness_.check());
     if (settings_.external)
-        return invalid("options.external_autograd is set: call begin and finish");
+        return invalid("options.external_autograd is set, so that the trainer runs no whole step")
+            .advice(
+                "call tutti_trainer_begin, tutti_trainer_grad_ready and tutti_trainer_finish "
+                "instead");
     RunContext context{.micro_batches = settings_.micro_batches, .iteration = iteration_.value()};
     context.loss_scale =
         settings_.scale_learning_rate ? 1 : settings_.mean_scale(replicas_.count());
@@ -59,9 +62,13 @@ Result<> Steps::run_micro_batches(RunContext& context) {
 }
 
 Result<> Steps::begin() {
-    TRAINER_TRY(readiness_.check("tutti_trainer_begin"));
-    if (!stream_) return invalid("options.external_autograd is not set: call tutti_trainer_step");
-    if (stream_->in_step()) return invalid("tutti_trainer_begin before the last step's finish");
+    TRAINER_TRY(readiness_.check());
+    if (!stream_)
+        return invalid("options.external_autograd is not set")
+            .advice("set options.external_autograd, or call tutti_trainer_step instead");
+    if (stream_->in_step())
+        return invalid("the previous step is not finished")
+            .advice("call tutti_trainer_finish before the next tutti_trainer_begin");
     for (const Buffer& buffer : recorder_.buffers())
         if (buffer.kind == TUTTI_GRADIENT)
             TRAINER_TRY(readiness_.end_after(
@@ -72,18 +79,24 @@ Result<> Steps::begin() {
 
 Result<> Steps::ready(int device, const std::string& parameter) {
     if (!stream_ || !stream_->in_step())
-        return invalid("tutti_trainer_grad_ready of '{}' outside of begin and finish", parameter);
+        return invalid("the gradient of '{}' was reported ready outside of a step", parameter)
+            .advice(
+                "call tutti_trainer_grad_ready between tutti_trainer_begin and "
+                "tutti_trainer_finish");
     TRAINER_ASSIGN(const Buffer* const buffer, recorder_.look_up(device, parameter));
     if (buffer->kind != TUTTI_PARAMETER)
-        return invalid("'{}' is no parameter", buffer->full_name());
+        return invalid("buffer '{}' is not a parameter", buffer->full_name())
+            .advice("pass the name of a buffer of kind TUTTI_PARAMETER");
     if (buffer->gradient == none)
         return invalid("'{}' has no gradient: the trainer has no update builder",
-                       buffer->full_name());
+                       buffer->full_name())
+            .advice("set spec.update in tutti_parallelize");
     return stream_->ready(buffer->gradient, parameter);
 }
 
 Result<> Steps::finish() {
-    if (!stream_ || !stream_->in_step()) return invalid("tutti_trainer_finish without begin");
+    if (!stream_ || !stream_->in_step())
+        return invalid("no step has begun").advice("call tutti_trainer_begin before");
     TRAINER_TRY(readiness_.end_after(contain([&]() -> Result<> {
         TRAINER_TRY(stream_->finish());
         return executor_->run(plan_.last, {.iteration = iteration_.value()});

@@ -25,7 +25,8 @@ std::string_view variable(const char* name) {
 Result<bool> dag_wanted(tutti_execution option) {
     const std::string_view value = variable("TUTTI_EXECUTION");
     if (!value.empty() && value != "serial" && value != "dag")
-        return invalid("TUTTI_EXECUTION is '{}'; it is serial or dag", value);
+        return invalid("unknown TUTTI_EXECUTION '{}'", value)
+            .advice("set TUTTI_EXECUTION to serial or dag, or unset it");
     if (value.empty()) return option == TUTTI_EXECUTION_DAG;
     return value == "dag";
 }
@@ -33,7 +34,8 @@ Result<bool> dag_wanted(tutti_execution option) {
 // 0: neither option nor variable is set.
 Result<int> threads_wanted(int option) {
     if (option < 0 || option > most_threads)
-        return invalid("options.threads is {}; 0 to {} are possible", option, most_threads);
+        return invalid("options.threads is {}, out of range", option)
+            .advice("set options.threads to 0 (default) to {}", most_threads);
     if (option > 0) return option;
     const std::string_view value = variable("TUTTI_TRAINER_THREADS");
     if (value.empty()) return 0;
@@ -41,13 +43,16 @@ Result<int> threads_wanted(int option) {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), threads);
     if (error != std::errc() || end != value.data() + value.size() || threads < 1 ||
         threads > most_threads)
-        return invalid("TUTTI_TRAINER_THREADS is '{}'; it is a number from 1 to {}", value,
-                       most_threads);
+        return invalid("TUTTI_TRAINER_THREADS is '{}', not a number from 1 to {}", value,
+                       most_threads)
+            .advice("set TUTTI_TRAINER_THREADS to 1 to {}, or unset it", most_threads);
     return threads;
 }
 
 Result<int> at_least(const char* name, int value, int least) {
-    if (value < least) return invalid("options.{} is {}; the least is {}", name, value, least);
+    if (value < least)
+        return invalid("options.{} is {}, less than {}", name, value, least)
+            .advice("set options.{} to {} or more", name, least);
     return value;
 }
 
@@ -55,15 +60,19 @@ Result<int> at_least(const char* name, int value, int least) {
 Result<> check_together(const TrainerSettings& s) {
     if (s.uneven && s.scale_learning_rate)
         return invalid(
-            "options.uneven weighs losses; with scale = learning rate there is no weight for "
-            "each replica");
+                   "options.uneven and options.scale = TUTTI_SCALE_LEARNING_RATE exclude each "
+                   "other: uneven weights the loss of each replica")
+            .advice("set options.scale to TUTTI_SCALE_LOSS, or options.uneven to 0");
     if (s.uneven && s.local_steps > 0)
         return invalid(
-            "options.uneven and local_steps exclude each other: LocalSGD averages replicas, "
-            "not samples");
+                   "options.uneven and options.local_steps exclude each other: LocalSGD averages "
+                   "replicas, not samples")
+            .advice("set options.uneven or options.local_steps to 0");
     if (s.external && (s.micro_batches > 1 || s.uneven || s.parameters_of))
         return invalid(
-            "options.external_autograd excludes micro_batches, uneven and parameters_of");
+                   "options.external_autograd excludes options.micro_batches, options.uneven and "
+                   "options.parameters_of")
+            .advice("set micro_batches to 1, uneven to 0 and parameters_of to NULL");
     return {};
 }
 
@@ -73,9 +82,8 @@ Result<TrainerSettings> settings_of(const tutti_trainer_options* given) {
     tutti_trainer_options o = TUTTI_TRAINER_OPTIONS_INIT;
     if (given) {
         if (given->struct_size != sizeof(o))
-            return invalid(
-                "options.struct_size is {}, not {}; start from TUTTI_TRAINER_OPTIONS_INIT",
-                given->struct_size, sizeof(o));
+            return invalid("options.struct_size is {}, not {}", given->struct_size, sizeof(o))
+                .advice("initialise the options with TUTTI_TRAINER_OPTIONS_INIT");
         o = *given;
     }
     TrainerSettings s;

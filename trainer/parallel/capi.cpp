@@ -39,18 +39,23 @@ Result<tutti_parallel_spec> read_spec(const tutti_parallel_spec* given, int devi
     const tutti_parallel_spec defaults = TUTTI_PARALLEL_SPEC_INIT;
     TRAINER_ASSIGN(const tutti_parallel_spec spec,
                    read_struct(given, defaults, "TUTTI_PARALLEL_SPEC_INIT"));
+    const char* const name = tutti_dtype_name(spec.dtype);
     const bool summable =
         spec.dtype == TUTTI_FLOAT32 || spec.dtype == TUTTI_FLOAT64 || spec.dtype == TUTTI_INT64;
     if (!spec.combine && !summable)
-        return fail(TUTTI_ERR_UNSUPPORTED,
-                    "exchange: the built-in sum is of float32, float64 or int64; give an operator");
+        return fail(TUTTI_ERR_UNSUPPORTED, "exchange: the built-in sum does not support {}",
+                    name ? name : "an unknown dtype")
+            .advice("use float32, float64 or int64, or set spec.combine");
     if (spec.devices && (spec.combine || spec.dtype == TUTTI_INT64))
-        return fail(TUTTI_ERR_UNSUPPORTED,
-                    "exchange: spec.devices is for the built-in sum of float32 or float64");
+        return fail(TUTTI_ERR_UNSUPPORTED, "exchange: spec.devices does not support {}",
+                    spec.combine ? "spec.combine" : "int64")
+            .advice(
+                "set spec.devices to NULL, or use the built-in sum of float32 or float64 (no "
+                "spec.combine)");
     for (int d = 0; spec.devices && d < devices; ++d)
         if (!spec.devices[d])
-            return fail(TUTTI_ERR_INVALID, "exchange: spec.devices[{}] is NULL; there are {}", d,
-                        devices);
+            return fail(TUTTI_ERR_INVALID, "exchange: spec.devices[{}] is NULL", d)
+                .advice("pass {} devices that are not NULL", devices);
     return spec;
 }
 
@@ -83,8 +88,9 @@ tutti_status tutti_parallel_apply(tutti_pool* pool, tutti_replica_fn function, v
             return null_argument("tutti_parallel_apply", pool ? "function" : "pool");
         if (replicas < 1 || replicas > pool->size())
             return fail(TUTTI_ERR_INVALID,
-                        "tutti_parallel_apply: {} replicas; the pool has {} devices", replicas,
-                        pool->size());
+                        "tutti_parallel_apply: replicas is {}, but the pool has {} devices",
+                        replicas, pool->size())
+                .advice("pass 1 to {} replicas", pool->size());
         if (outputs) std::fill_n(outputs, replicas, nullptr);
         tutti_pool::ApplyCall call{.function = function, .user = user, .replicas = replicas};
         const tutti_apply_opts defaults = TUTTI_APPLY_OPTS_INIT;

@@ -71,27 +71,29 @@ void DeviceExchange::check_departed() {
     for (std::size_t d = 0; d < pushed_.size(); ++d)
         if (departed_[d] && pushed_[d] < furthest)
             fail_locked(
-                trainer::fail_device(TUTTI_ERR_INVALID, static_cast<int>(d),
-                                     "exchange: device {} returned while device {} waits for "
-                                     "it in a further round; replicas exchange equally often",
-                                     d, ahead)
+                trainer::fail_device(
+                    TUTTI_ERR_INVALID, static_cast<int>(d),
+                    "exchange: device {} returned while device {} waits for it in a further round",
+                    d, ahead)
+                    .advice("call the exchange equally often in every replica")
                     .value());
 }
 
 Result<> DeviceExchange::check_push(int device) const {
     if (devices_ == 0)
-        return trainer::fail(TUTTI_ERR_INVALID,
-                             "exchange: no replicas run; call it inside tutti_parallel_apply");
+        return trainer::fail(TUTTI_ERR_INVALID, "exchange: no replicas are running")
+            .advice("call it inside tutti_parallel_apply");
     if (device < 0 || device >= devices_)
-        return trainer::fail(TUTTI_ERR_INVALID, "exchange: device {} is not among the {} that run",
-                             device, devices_);
+        return trainer::fail(TUTTI_ERR_INVALID,
+                             "exchange: device {} is out of range: {} replicas are running", device,
+                             devices_)
+            .advice("pass a device from 0 to {}", devices_ - 1);
     if (!at_once_ && devices_ > 1)
-        return trainer::fail_device(
-            TUTTI_ERR_INVALID, device,
-            "exchange: {} replicas run one after another, and device {} would "
-            "wait for the next for ever; call tutti_parallel_apply with sync "
-            "= 1",
-            devices_, device);
+        return trainer::fail_device(TUTTI_ERR_INVALID, device,
+                                    "exchange: {} replicas run one after another, so that device "
+                                    "{} would wait for the next one for ever",
+                                    devices_, device)
+            .advice("call tutti_parallel_apply with sync = 1");
     if (failure_) return tl::unexpected<Error>(*failure_);
     return {};
 }
@@ -101,7 +103,8 @@ Result<> DeviceExchange::check_sizes(const Round& round) const {
         if (round.slots[d].bytes != round.slots[0].bytes)
             return trainer::fail_device(TUTTI_ERR_INVALID, static_cast<int>(d),
                                         "exchange: device {} gave {} bytes, device 0 {}", d,
-                                        round.slots[d].bytes, round.slots[0].bytes);
+                                        round.slots[d].bytes, round.slots[0].bytes)
+                .advice("pass the same number of bytes in every replica");
     return {};
 }
 
@@ -147,15 +150,15 @@ Result<> DeviceExchange::combine(const Round& round) {
     }
     const std::size_t bytes = round.slots[0].bytes;
     if (spec_.combine) {
-        keep({TUTTI_OK, -1, -1, {}});  // a text that is there afterwards is the operator's
+        last_error() = {TUTTI_OK, -1, -1, {}};  // a later text is the operator's
         const tutti_status status = spec_.combine(spec_.user, inputs.data(), outputs.data(),
                                                   static_cast<int>(inputs.size()), bytes);
         if (status == TUTTI_OK) return {};
         const std::string text = tutti_trainer_last_error();
-        return tl::unexpected<Error>(
-            Error{status, tutti_trainer_last_error_rank(), -1,
-                  fmt::format("exchange: its operator failed: {}",
-                              text.empty() ? tutti_status_string(status) : text)});
+        return fail_rank(status, tutti_trainer_last_error_rank(),
+                         "exchange: its operator failed: {}",
+                         text.empty() ? tutti_status_string(status) : text)
+            .advice("look at why the function spec.combine returned this status");
     }
     if (device_sum_.is_used()) return device_sum_.add_up(spec_.dtype, inputs, outputs, bytes);
     if (spec_.dtype == TUTTI_FLOAT32)
@@ -183,9 +186,12 @@ Result<> DeviceExchange::pull(uint64_t round) {
     const int64_t timeout_ms = spec_.timeout_ms < 0 ? default_timeout_ms : spec_.timeout_ms;
     const auto timeout = std::chrono::milliseconds(timeout_ms);
     if (timeout_ms != 0 && !changed_.wait_for(lock, timeout, over) && !combined_now()) {
-        auto late =
-            trainer::fail(TUTTI_ERR_TIMEOUT, "exchange: no contribution of device {} in {} ms",
-                          missing_devices(round), timeout_ms);
+        auto late = trainer::fail(TUTTI_ERR_TIMEOUT,
+                                  "exchange: timed out after {} ms waiting for device {}",
+                                  timeout_ms, missing_devices(round))
+                        .advice(
+                            "look at what these replicas do; if they are only slow, raise "
+                            "spec.timeout_ms");
         fail_locked(late.value());
         run_callbacks(lock);
         return late;

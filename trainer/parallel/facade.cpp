@@ -34,7 +34,8 @@ Result<tutti_value> apply(tutti_data_parallel& model, tutti_replica_fn function,
     for (std::size_t d = 0; d < outputs.size(); ++d) {
         if (!outputs[d])
             return fail_device(TUTTI_ERR_INVALID, static_cast<int>(d),
-                               "data_parallel: the replica of device {} gave no output", d);
+                               "data_parallel: the replica of device {} gave no output", d)
+                .advice("call tutti_replica_set_output in the replica's function");
         list.items.push_back(*outputs[d]);
     }
     return make_value(std::move(list));
@@ -47,7 +48,8 @@ Result<std::vector<tutti_value>> pair_up(const ValueNode& outputs, const tutti_v
     TRAINER_ASSIGN(const std::vector<tutti_value> parts, split(targets, plan));
     if (parts.size() != outputs.items.size())
         return fail(TUTTI_ERR_INVALID, "data_parallel: {} outputs, but targets for {} devices only",
-                    outputs.items.size(), parts.size());
+                    outputs.items.size(), parts.size())
+            .advice("pass as many targets as the batch of these outputs had samples");
     std::vector<tutti_value> pairs;
     for (std::size_t d = 0; d < parts.size(); ++d)
         pairs.push_back(
@@ -108,7 +110,10 @@ tutti_status tutti_data_parallel_loss(tutti_data_parallel* model, tutti_replica_
         const auto devices = static_cast<std::size_t>(model->spec.devices);
         if (outputs->node->kind != TUTTI_VALUE_LIST || outputs->node->items.empty() ||
             outputs->node->items.size() > devices)
-            return fail(TUTTI_ERR_INVALID, "{}: outputs is not what forward gives", function);
+            return fail(TUTTI_ERR_INVALID,
+                        "{}: outputs is not a list of 1 to {} items from a forward", function,
+                        devices)
+                .advice("pass the outputs of tutti_data_parallel_forward");
         TRAINER_ASSIGN(const std::vector<tutti_value> pairs,
                        pair_up(*outputs->node, *targets, model->plan));
         TRAINER_ASSIGN(const tutti_value list,

@@ -15,7 +15,7 @@ namespace {
 
 /// The error of replicas that waited for a replica that failed.
 Error released_by(Error cause) {
-    cause.message = fmt::format("released, because {}", cause.message);
+    cause.message = fmt::format("stopped, because {}", cause.message);
     return cause;
 }
 
@@ -62,7 +62,7 @@ void tutti_pool::detach(const DeviceExchange& exchange) {
 
 Result<std::shared_ptr<HostComm>> HostComm::of(tutti_comm* program) {
     tutti_comm* own = nullptr;
-    TRAINER_TRY(from_call(tutti_comm_dup(program, &own), "a copy of the communicator"));
+    TRAINER_TRY(from_call(tutti_comm_dup(program, &own), "copy of the communicator"));
     return std::make_shared<HostComm>(program, own);
 }
 
@@ -87,8 +87,8 @@ std::vector<std::shared_ptr<HostComm>> tutti_pool::hosts() {
 Result<tutti_pool::Outputs> tutti_pool::apply(const ApplyCall& call) {
     const std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy)
-        return fail(TUTTI_ERR_INVALID,
-                    "parallel_apply: the pool is in use by another call; use a pool each");
+        return fail(TUTTI_ERR_INVALID, "parallel_apply: the pool is in use by another call")
+            .advice("use another pool (tutti_pool_create) for each call at the same time");
     begin(call);
     if (call.opts.sync)
         run_at_once();
@@ -160,7 +160,7 @@ void tutti_pool::work(int device) {
 void tutti_pool::run_replica(tutti_replica& replica, const ApplyCall& call) {
     tutti_status status = TUTTI_OK;
     // Clears this thread's last error, so that a text found afterwards is the replica's.
-    tutti::trainer::keep({TUTTI_OK, -1, -1, {}});
+    tutti::trainer::last_error() = {TUTTI_OK, -1, -1, {}};
     try {
         status = call.function(&replica, call.user);
         if (status != TUTTI_OK && replica.error.empty()) replica.error = tutti_trainer_last_error();
@@ -177,7 +177,9 @@ void tutti_pool::run_replica(tutti_replica& replica, const ApplyCall& call) {
     if (status != TUTTI_OK)
         note_failure({status, last.rank, replica.device,
                       fmt::format("device {}: {}", replica.device, replica.error),
-                      last.status == status && last.agreed});
+                      last.status == status && last.agreed,
+                      fmt::format("look at why the function of device {}'s replica failed",
+                                  replica.device)});
     for (const auto& exchange : mark_left(replica)) exchange->leave(replica.device);
 }
 

@@ -27,7 +27,8 @@ Result<int> axis_of(const tutti_array& array, int axis, const Path& path) {
     const int at = axis < 0 ? axis + array.dims : axis;
     if (at < 0 || at >= array.dims)
         return fail(TUTTI_ERR_INVALID, "split_and_load: {} has {} dimensions and no axis {}", path,
-                    array.dims, axis);
+                    array.dims, axis)
+            .advice("set opts.axis to an axis that every array of the batch has");
     return at;
 }
 
@@ -43,7 +44,8 @@ Result<> count_samples(const ValueNode& node, int axis, const Path& path,
     if (samples->count != count)
         return fail(TUTTI_ERR_INVALID,
                     "split_and_load: {} has {} samples along axis {}, but {} has {}", path, count,
-                    axis, samples->of, samples->count);
+                    axis, samples->of, samples->count)
+            .advice("give every array of the batch the same number of samples");
     return {};
 }
 
@@ -75,8 +77,9 @@ Result<> fill(const SplitPlan& plan, const SampleRange& share, void* to, const s
             plan.opts.copy(plan.opts.user, share.device, to, from, cut.outer, row, cut.stride);
         if (status != TUTTI_OK)
             return fail_device(status, share.device,
-                               "split_and_load: the copy of {} bytes to device {} failed",
-                               cut.outer * row, share.device);
+                               "split_and_load: the copy of {} bytes to device {} failed: {}",
+                               cut.outer * row, share.device, tutti_status_string(status))
+                .advice("look at why the function opts.copy returned this status");
         return {};
     }
     for (std::size_t i = 0; i < cut.outer; ++i)
@@ -87,7 +90,8 @@ Result<> fill(const SplitPlan& plan, const SampleRange& share, void* to, const s
 Result<std::shared_ptr<void>> allocate(const SplitPlan& plan, int device, std::size_t bytes) {
     const auto none = [&] {
         return fail_device(TUTTI_ERR_NO_MEMORY, device,
-                           "split_and_load: device {} has no memory for {} bytes", device, bytes);
+                           "split_and_load: device {} has no memory for {} bytes", device, bytes)
+            .advice("use a smaller batch, or free memory of that device");
     };
     if (!plan.opts.alloc) {
         void* data = std::malloc(std::max<std::size_t>(1, bytes));
@@ -145,7 +149,8 @@ Result<SplitPlan> read_split(int devices, const tutti_split_opts* opts) {
     const int given = (known.alloc != nullptr) + (known.free != nullptr) + (known.copy != nullptr);
     if (given != 0 && given != 3)
         return fail(TUTTI_ERR_INVALID,
-                    "split_and_load: give alloc, free and copy, or none of them");
+                    "split_and_load: {} of opts.alloc, opts.free and opts.copy are set", given)
+            .advice("set alloc, free and copy, or none of them");
     return SplitPlan{devices, known};
 }
 
@@ -153,14 +158,13 @@ Result<std::vector<tutti_value>> split(const tutti_value& batch, const SplitPlan
     std::optional<Samples> samples;
     TRAINER_TRY(count_samples(*batch.node, plan.opts.axis, "batch", samples));
     if (samples && samples->count < 1)
-        return fail(TUTTI_ERR_INVALID, "split_and_load: {} has no samples", samples->of);
+        return fail(TUTTI_ERR_INVALID, "split_and_load: {} has no samples", samples->of)
+            .advice("pass a batch of one sample or more");
     const int64_t count = samples ? samples->count : plan.devices;
     if (plan.opts.even && count % plan.devices != 0)
-        return fail(
-            TUTTI_ERR_INVALID,
-            "split_and_load: {} devices cannot share {} samples evenly; allow uneven parts, "
-            "or change the batch",
-            plan.devices, count);
+        return fail(TUTTI_ERR_INVALID, "split_and_load: {} devices cannot share {} samples evenly",
+                    plan.devices, count)
+            .advice("set opts.even to 0, or pass a multiple of {} samples", plan.devices);
     const int64_t used = std::min<int64_t>(plan.devices, count);
     std::vector<tutti_value> parts;
     int64_t first = 0;

@@ -16,7 +16,8 @@ namespace {
 Result<> did(tutti_status status, int device, const char* what) {
     if (status == TUTTI_OK) return {};
     return fail_device(status, device, "sync_bn: {} on device {} failed: {}", what, device,
-                       tutti_status_string(status));
+                       tutti_status_string(status))
+        .advice("look at why the function spec.math.{} returned this status", what);
 }
 
 }  // namespace
@@ -110,12 +111,9 @@ Result<> tutti_sync_bn::add_hosts(double* sums, std::size_t count) const {
     const tutti_status status = tutti_allreduce(comm, sums, sums, count, TUTTI_FLOAT64, TUTTI_SUM);
     if (status != TUTTI_ERR_ABORTED) return from_call(status, "sync_bn: sum over the hosts");
     const int rank = tutti_last_error_rank();
-    return tl::unexpected<Error>(
-        {.status = status,
-         .rank = rank,
-         .message = fmt::format("sync_bn: a replica of rank {} failed, in this step or an earlier "
-                                "one; its own error says why. Make pool and layers anew to go on",
-                                rank)});
+    return fail_rank(status, rank,
+                     "sync_bn: a replica of rank {} failed, in this step or an earlier one", rank)
+        .advice("read the error of rank {}; to go on, make a new pool and new layers", rank);
 }
 
 Result<> tutti_sync_bn::add_up(int device, std::vector<double>& sums) {
@@ -127,8 +125,9 @@ Result<> tutti_sync_bn::add_up(int device, std::vector<double>& sums) {
 
 Result<> tutti_sync_bn::check_device(int device) const {
     if (device >= 0 && device < pool_.size()) return {};
-    return fail(TUTTI_ERR_INVALID, "sync_bn: device {} is not among the pool's {}", device,
-                pool_.size());
+    return fail(TUTTI_ERR_INVALID, "sync_bn: device {} is out of range: the pool has {} devices",
+                device, pool_.size())
+        .advice("pass a device from 0 to {}", pool_.size() - 1);
 }
 
 Result<> tutti_sync_bn::train(int device, const void* x, Shape shape, const void* gamma,
@@ -142,9 +141,9 @@ Result<> tutti_sync_bn::train(int device, const void* x, Shape shape, const void
     Saved& saved = saved_[static_cast<std::size_t>(device)];
     saved.count = sums.back();
     if (saved.count < 1)
-        return tl::unexpected<Error>({.status = TUTTI_ERR_INVALID,
-                                      .message = "sync_bn: no device of any host has a sample",
-                                      .agreed = true});
+        return fail(TUTTI_ERR_INVALID, "sync_bn: no device of any host has a sample")
+            .agreed()
+            .advice("pass one sample or more on some device");
     saved.mean.resize(channels_);
     saved.inverse.resize(channels_);
     std::vector<double> variance(channels_);
@@ -189,7 +188,8 @@ Result<> tutti_sync_bn::evaluate(int device, const void* x, Shape shape, const v
                                  const void* beta, void* y) {
     if (running_mean_.empty())
         return fail(TUTTI_ERR_INVALID,
-                    "sync_bn: evaluation needs running statistics, and the layer was made without");
+                    "sync_bn: evaluation needs running statistics, and the layer was made without")
+            .advice("set spec.running_mean and spec.running_var in tutti_sync_bn_create");
     const auto at = static_cast<std::size_t>(device);
     std::vector<double> mean(channels_), inverse(channels_);
     TRAINER_TRY(did(math_.load(math_.user, device, running_mean_[at], channels_, mean.data()),
@@ -207,8 +207,8 @@ Result<> tutti_sync_bn::backward(int device, const void* x, const void* dy, Shap
     const Saved& saved = saved_[static_cast<std::size_t>(device)];
     if (saved.mean.empty())
         return fail_device(TUTTI_ERR_INVALID, device,
-                           "sync_bn: backward on device {} comes before a training forward",
-                           device);
+                           "sync_bn: backward on device {} comes before a training forward", device)
+            .advice("call tutti_sync_bn_forward with training = 1 before");
     std::vector<double> sums(2 * channels_);
     TRAINER_TRY(
         did(math_.gradient_sums(math_.user, device, x, dy, shape.rows, channels_, shape.inner,
@@ -241,15 +241,20 @@ tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_bn_spec* sp
                        read_struct(spec, defaults, "TUTTI_SYNC_BN_SPEC_INIT"));
         if (known.channels == 0 || !(known.epsilon >= 0) ||
             !(known.momentum >= 0 && known.momentum <= 1))
-            return fail(TUTTI_ERR_INVALID, "{}: {} channels, epsilon {}, momentum {}", function,
-                        known.channels, known.epsilon, known.momentum);
+            return fail(TUTTI_ERR_INVALID,
+                        "{}: spec.channels is {}, spec.epsilon {}, spec.momentum {}", function,
+                        known.channels, known.epsilon, known.momentum)
+                .advice(
+                    "set channels to 1 or more, epsilon to 0 or more, and momentum to 0 up to 1");
         if ((known.running_mean == nullptr) != (known.running_var == nullptr))
-            return fail(TUTTI_ERR_INVALID, "{}: give running_mean and running_var, or neither",
-                        function);
+            return fail(TUTTI_ERR_INVALID, "{}: spec has only one of running_mean and running_var",
+                        function)
+                .advice("set both, or neither");
         const tutti_bn_math& math = known.math ? *known.math : *tutti_bn_math_host();
         if (math.struct_size < sizeof math || !math.sums || !math.normalize ||
             !math.gradient_sums || !math.input_gradient || !math.load || !math.store)
-            return fail(TUTTI_ERR_INVALID, "{}: spec.math lacks a function", function);
+            return fail(TUTTI_ERR_INVALID, "{}: spec.math lacks a function", function)
+                .advice("copy the struct of tutti_bn_math_host() and replace functions in it");
         std::shared_ptr<HostComm> hosts;
         if (known.comm && tutti_comm_size(known.comm) > 1) {
             TRAINER_ASSIGN(hosts, pool->hosts_of(known.comm));

@@ -13,7 +13,9 @@ namespace tutti::trainer::parallel {
 Result<> check_devices(const char* function, int devices) {
     constexpr int most_devices = 4096;
     if (devices >= 1 && devices <= most_devices) return {};
-    return fail(TUTTI_ERR_INVALID, "{}: {} devices; give 1 to {}", function, devices, most_devices);
+    return fail(TUTTI_ERR_INVALID, "{}: the number of devices is {}, out of range", function,
+                devices)
+        .advice("pass 1 to {} devices", most_devices);
 }
 
 }  // namespace tutti::trainer::parallel
@@ -27,28 +29,34 @@ std::shared_ptr<const void> owned(void (*release)(void*), void* owner) {
 
 Result<> check_array(const tutti_array& array) {
     if (tutti_dtype_size(array.dtype) == 0)
-        return fail(TUTTI_ERR_INVALID, "tutti_value_create_array: {} is no element type",
-                    array.dtype);
+        return fail(TUTTI_ERR_INVALID, "tutti_value_create_array: unknown dtype {}", array.dtype)
+            .advice("set dtype to a constant of tutti_dtype, such as TUTTI_FLOAT32");
     if (array.dims < 0 || array.dims > TUTTI_ARRAY_DIMENSIONS)
-        return fail(TUTTI_ERR_INVALID, "tutti_value_create_array: {} dimensions; at most {}",
-                    array.dims, TUTTI_ARRAY_DIMENSIONS);
+        return fail(TUTTI_ERR_INVALID, "tutti_value_create_array: dims is {}, out of range",
+                    array.dims)
+            .advice("set dims to 0 to {}", TUTTI_ARRAY_DIMENSIONS);
     std::size_t bytes = tutti_dtype_size(array.dtype);
     for (int d = 0; d < array.dims; ++d)
         if (array.shape[d] < 0 ||
             __builtin_mul_overflow(bytes, static_cast<std::size_t>(array.shape[d]), &bytes))
             return fail(TUTTI_ERR_INVALID,
-                        "tutti_value_create_array: extent {} of axis {} makes no sense",
-                        array.shape[d], d);
+                        "tutti_value_create_array: shape[{}] is {}, negative or too large", d,
+                        array.shape[d])
+                .advice("give a shape of extents of 0 or more that fits into memory");
     if (!array.data && bytes > 0) return null_argument("tutti_value_create_array", "data");
     return {};
 }
 
 Result<> take_items(ValueNode& node, const char* function, const tutti_value* const* items,
                     int count) {
-    if (count < 0) return fail(TUTTI_ERR_INVALID, "{}: {} items", function, count);
+    if (count < 0)
+        return fail(TUTTI_ERR_INVALID, "{}: count is {}, which is negative", function, count)
+            .advice("pass the number of items");
     if (count > 0 && !items) return null_argument(function, "items");
     for (int i = 0; i < count; ++i) {
-        if (!items[i]) return fail(TUTTI_ERR_INVALID, "{}: item {} is NULL", function, i);
+        if (!items[i])
+            return fail(TUTTI_ERR_INVALID, "{}: items[{}] is NULL", function, i)
+                .advice("pass values that are not NULL");
         node.items.push_back(*items[i]);
     }
     return {};
@@ -89,7 +97,9 @@ tutti_status tutti_value_create_sequence(tutti_value_kind kind, const tutti_valu
         const char* function = "tutti_value_create_sequence";
         if (!value) return null_argument(function, "value");
         if (kind != TUTTI_VALUE_LIST && kind != TUTTI_VALUE_TUPLE)
-            return fail(TUTTI_ERR_INVALID, "{}: the kind is neither list nor tuple", function);
+            return fail(TUTTI_ERR_INVALID, "{}: kind {} is neither a list nor a tuple", function,
+                        static_cast<int>(kind))
+                .advice("pass TUTTI_VALUE_LIST or TUTTI_VALUE_TUPLE");
         ValueNode node{.kind = kind};
         TRAINER_TRY(take_items(node, function, items, count));
         *value = new tutti_value(make_value(std::move(node)));
@@ -107,10 +117,12 @@ tutti_status tutti_value_create_map(const char* const* keys, const tutti_value* 
         TRAINER_TRY(take_items(node, function, items, count));
         std::set<std::string> seen;
         for (int i = 0; i < count; ++i) {
-            if (!keys[i]) return fail(TUTTI_ERR_INVALID, "{}: key {} is NULL", function, i);
+            if (!keys[i])
+                return fail(TUTTI_ERR_INVALID, "{}: keys[{}] is NULL", function, i)
+                    .advice("pass keys that are not NULL");
             if (!seen.insert(keys[i]).second)
-                return fail(TUTTI_ERR_INVALID, "{}: the key '{}' is there twice", function,
-                            keys[i]);
+                return fail(TUTTI_ERR_INVALID, "{}: the key '{}' is given twice", function, keys[i])
+                    .advice("pass each key once");
             node.keys.emplace_back(keys[i]);
         }
         *value = new tutti_value(make_value(std::move(node)));

@@ -24,15 +24,13 @@ Result<> refuse_second_writer(const ModelRecorder& recorder, const DeclaredOpera
                               std::vector<const DeclaredOperation*>& writers) {
     const DeclaredOperation*& writer = writers[static_cast<std::size_t>(b)];
     if (std::ranges::find(op.reads, b) != op.reads.end())
-        return invalid(
-            "operation '{}' reads and writes '{}', which has a gradient; give the result a "
-            "buffer of its own",
-            op.full_name(), recorder.buffer(b).name);
+        return invalid("operation '{}' reads and writes '{}', which has a gradient", op.full_name(),
+                       recorder.buffer(b).name)
+            .advice("give the result a buffer of its own");
     if (writer && writer != &op)
-        return invalid(
-            "operations '{}' and '{}' both write '{}', which has a gradient; give each a "
-            "buffer of its own",
-            writer->full_name(), op.full_name(), recorder.buffer(b).name);
+        return invalid("operations '{}' and '{}' both write '{}', which has a gradient",
+                       writer->full_name(), op.full_name(), recorder.buffer(b).name)
+            .advice("give each of the two operations a buffer of its own");
     writer = &op;
     return {};
 }
@@ -63,9 +61,10 @@ Result<Marks> leads_to_loss(const ModelRecorder& recorder, const Marks& depends)
         for (int loss : losses) {
             if (!depends[static_cast<std::size_t>(loss)])
                 return invalid(
-                    "the loss '{}' depends on no parameter through operations that have a "
-                    "backward function",
-                    recorder.buffer(loss).full_name());
+                           "the loss '{}' depends on no parameter through operations that have a "
+                           "backward function",
+                           recorder.buffer(loss).full_name())
+                    .advice("set spec.backward of the operations between parameters and loss");
             marks[static_cast<std::size_t>(loss)] = true;
         }
     const auto& operations = recorder.operations();
@@ -125,8 +124,9 @@ Result<Reversed> reverse(const CollectiveCall& call, const std::string& name, in
     if (call.kind != TUTTI_COLLECTIVE_BROADCAST && call.kind != TUTTI_COLLECTIVE_ALLGATHER &&
         call.op != TUTTI_SUM && call.op != TUTTI_AVG) {
         const char* op = tutti_op_name(call.op);
-        return invalid("collective '{}' with operator {} has no gradient; only sum and avg have",
-                       name, op ? op : "?");
+        return invalid("collective '{}' with operator {} has no gradient", name,
+                       op ? op : "of unknown name")
+            .advice("use TUTTI_SUM or TUTTI_AVG");
     }
     const bool averaged = call.op == TUTTI_AVG;
     Reversed back{.call = {.op = TUTTI_SUM, .root = call.root}};
@@ -232,8 +232,9 @@ Result<> declare_gradients(ModelRecorder& recorder, bool external) {
         const Buffer& buffer = recorder.buffer(b);
         if (buffer.gradient != none || buffer.gradient_of != none) continue;
         if (buffer.kind == TUTTI_PARAMETER && !is_floating(buffer.dtype))
-            return invalid("parameter '{}' is of {}; what has no gradient is of kind computed",
-                           buffer.full_name(), tutti_dtype_name(buffer.dtype));
+            return invalid("parameter '{}' is of {}, which has no gradient", buffer.full_name(),
+                           tutti_dtype_name(buffer.dtype))
+                .advice("use a floating-point dtype, or kind TUTTI_COMPUTED");
         if (wanted[static_cast<std::size_t>(b)] || buffer.kind == TUTTI_PARAMETER)
             TRAINER_TRY(declare(recorder, b, buffer.name + "_grad", true));
     }

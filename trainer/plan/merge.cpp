@@ -20,10 +20,11 @@ Result<> check_same(const DeviceItem& first, const DeviceItem& other,
     if (a.kind != b.kind || a.op != b.op || a.root != b.root || x.bytes != y.bytes ||
         x.dtype != y.dtype)
         return invalid(
-            "devices declare different collectives in one place: {} '{}' of {} bytes and {} "
-            "'{}' of {} bytes",
-            kind_name(a.kind), first.node.name, x.bytes, kind_name(b.kind), other.node.name,
-            y.bytes);
+                   "devices declare different collectives in one place: {} '{}' of {} bytes and {} "
+                   "'{}' of {} bytes",
+                   kind_name(a.kind), first.node.name, x.bytes, kind_name(b.kind), other.node.name,
+                   y.bytes)
+            .advice("declare the same collectives in the same order on every device");
     return {};
 }
 
@@ -60,9 +61,10 @@ Result<> check_pending_writers(const std::vector<DeviceItems>& lists,
         const DeviceItem& item = lists[d][at[d]];
         if (const ProgramNode* writer = pending_writer(item, lists, at, recorder))
             return invalid(
-                "copy '{}' reads what '{}' writes after a collective that waits for the copy; "
-                "declare it after that collective",
-                item.node.name, writer->name);
+                       "copy '{}' reads the output of '{}', which runs after a collective that "
+                       "waits for the copy",
+                       item.node.name, writer->name)
+                .advice("declare the copy after that collective");
     }
     return {};
 }
@@ -90,7 +92,8 @@ Result<> merge(Program& program, std::vector<DeviceItems> lists, const ModelReco
             if (at[d] < lists[d].size()) parts.push_back(std::move(lists[d][at[d]++]));
         if (parts.size() != lists.size())
             return invalid("collective '{}' is not declared by all {} devices",
-                           parts.front().node.name, lists.size());
+                           parts.front().node.name, lists.size())
+                .advice("declare it in the builder of every device");
         for (const DeviceItem& part : parts) TRAINER_TRY(check_same(parts.front(), part, recorder));
         left -= parts.size();
         ProgramNode node = join(parts);

@@ -25,14 +25,19 @@ std::vector<BufferGroup*> ModelMemory::kept_groups() {
 
 Result<> ModelMemory::adopt_parameters(const ModelRecorder& from) {
     if (from.devices() != recorder_.devices())
-        return invalid("options.parameters_of has {} devices, this model {}", from.devices(),
-                       recorder_.devices());
+        return invalid("the trainer of options.parameters_of has {} devices, this model {}",
+                       from.devices(), recorder_.devices())
+            .advice("build both with the same number of devices");
     for (Buffer& buffer : recorder_.buffers()) {
         if (buffer.kind != TUTTI_PARAMETER && buffer.kind != TUTTI_COMPUTED) continue;
         TRAINER_ASSIGN(const Buffer* const found, from.look_up(buffer.device, buffer.name));
         const Buffer& other = *found;
         if (other.kind != buffer.kind || other.dtype != buffer.dtype || other.bytes != buffer.bytes)
-            return invalid("'{}' is another buffer in options.parameters_of", buffer.full_name());
+            return invalid(
+                       "buffer '{}' has another kind, dtype or size in the trainer of "
+                       "options.parameters_of",
+                       buffer.full_name())
+                .advice("declare it alike in both models");
         buffer.data = other.data;
     }
     parameters_.clear();

@@ -10,10 +10,10 @@ Result<> check_own(const ModelRecorder& recorder, const DeclaredOperation& op,
     for (int b : list) {
         const Buffer& buffer = recorder.buffer(b);
         if (buffer.device == op.device) continue;
-        return invalid(
-            "operation '{}' of scope device_{} {} '{}' of scope device_{}; only collectives "
-            "and copies cross devices",
-            op.full_name(), op.device, verb, buffer.full_name(), buffer.device);
+        return invalid("operation '{}' of scope device_{} {} '{}' of scope device_{}",
+                       op.full_name(), op.device, verb, buffer.full_name(), buffer.device)
+            .advice(
+                "move data between devices with tutti_model_collective or tutti_model_copy only");
     }
     return {};
 }
@@ -25,7 +25,7 @@ const Buffer* find(const ModelRecorder& recorder, int device, const std::string&
     return &recorder.buffer(found);
 }
 
-const char* plural(tutti_buffer_kind kind) {
+const char* kind_name(tutti_buffer_kind kind) {
     return kind == TUTTI_PARAMETER  ? "parameter"
            : kind == TUTTI_COMPUTED ? "computed buffer"
                                     : "state buffer";
@@ -33,16 +33,18 @@ const char* plural(tutti_buffer_kind kind) {
 
 Result<> check_pair(const Buffer& a, const Buffer& b) {
     if (a.distributed() != b.distributed())
-        return invalid("'{}' is distributed, '{}' is not; declare both alike",
-                       (a.distributed() ? a : b).full_name(),
-                       (a.distributed() ? b : a).full_name());
+        return invalid("'{}' is distributed, '{}' is not", (a.distributed() ? a : b).full_name(),
+                       (a.distributed() ? b : a).full_name())
+            .advice("declare both with TUTTI_DISTRIBUTED, or neither");
     if (a.distributed()) return {};
     if (a.dtype != b.dtype)
         return invalid("'{}' is of {}, '{}' of {}", a.full_name(), tutti_dtype_name(a.dtype),
-                       b.full_name(), tutti_dtype_name(b.dtype));
+                       b.full_name(), tutti_dtype_name(b.dtype))
+            .advice("declare the same dtype on every device");
     if (a.shape != b.shape)
         return invalid("'{}' has the shape [{}], '{}' [{}]", a.full_name(),
-                       fmt::join(a.shape, ", "), b.full_name(), fmt::join(b.shape, ", "));
+                       fmt::join(a.shape, ", "), b.full_name(), fmt::join(b.shape, ", "))
+            .advice("declare the same shape on every device");
     return {};
 }
 
@@ -51,14 +53,16 @@ Result<> check_against_first(const ModelRecorder& recorder, int device, tutti_bu
         const Buffer& first = recorder.buffer(b);
         const Buffer* other = find(recorder, device, first.name, kind);
         if (!other)
-            return invalid("{} '{}' of scope device_0 is missing in scope device_{}", plural(kind),
-                           first.name, device);
+            return invalid("{} '{}' of scope device_0 is missing in scope device_{}",
+                           kind_name(kind), first.name, device)
+                .advice("declare it in the builder of every device");
         TRAINER_TRY(check_pair(first, *other));
     }
     for (int b : recorder.of_kind(device, kind))
         if (!find(recorder, 0, recorder.buffer(b).name, kind))
-            return invalid("{} '{}' of scope device_{} is missing in scope device_0", plural(kind),
-                           recorder.buffer(b).name, device);
+            return invalid("{} '{}' of scope device_{} is missing in scope device_0",
+                           kind_name(kind), recorder.buffer(b).name, device)
+                .advice("declare it in the builder of every device");
     return {};
 }
 
@@ -81,7 +85,7 @@ std::string signature(const ModelRecorder& recorder, int device) {
     for (tutti_buffer_kind kind : {TUTTI_PARAMETER, TUTTI_COMPUTED, TUTTI_STATE})
         for (int b : recorder.of_kind(device, kind)) {
             const Buffer& buffer = recorder.buffer(b);
-            text += fmt::format("{} '{}'", plural(kind), buffer.name);
+            text += fmt::format("{} '{}'", kind_name(kind), buffer.name);
             text += buffer.distributed()
                         ? fmt::format(" (distributed, total_rows {})\n", buffer.total_rows)
                         : fmt::format(" of {} [{}]\n", tutti_dtype_name(buffer.dtype),

@@ -12,13 +12,12 @@ Result<> check_math(const tutti_fc_math* math) {
     if (math->struct_size < sizeof *math || !math->alloc || !math->free || !math->copy ||
         !math->gemm || !math->add_bias || !math->row_max || !math->pick || !math->exponentials ||
         !math->gradient || !math->column_sums)
-        return fail(TUTTI_ERR_INVALID,
-                    "tutti_sharded_fc_create: spec.math lacks a function; start from "
-                    "tutti_fc_math_host() and give it a gemm");
+        return fail(TUTTI_ERR_INVALID, "tutti_sharded_fc_create: spec.math lacks a function")
+            .advice("copy the struct of tutti_fc_math_host() and give it a gemm");
     if ((math->to_host == nullptr) != (math->from_host == nullptr))
         return fail(TUTTI_ERR_INVALID,
-                    "tutti_sharded_fc_create: spec.math has one of to_host and from_host; give "
-                    "both or neither");
+                    "tutti_sharded_fc_create: spec.math has only one of to_host and from_host")
+            .advice("give both or neither");
     return {};
 }
 
@@ -46,8 +45,11 @@ tutti_status tutti_shard_index(const int64_t* labels, size_t count, int64_t clas
         for (size_t i = 0; i < count; ++i)
             if (labels[i] != ignore && (labels[i] < 0 || labels[i] >= classes))
                 return fail(TUTTI_ERR_INVALID,
-                            "tutti_shard_index: label {} at {} is none of {} classes", labels[i], i,
-                            classes);
+                            "tutti_shard_index: label {} at {} is out of range: there are {} "
+                            "classes",
+                            labels[i], i, classes)
+                    .advice("pass labels from 0 to {}, or {} to ignore a sample", classes - 1,
+                            ignore);
         for (size_t i = 0; i < count; ++i) {
             const bool own = labels[i] != ignore && labels[i] >= range.first &&
                              labels[i] < range.first + range.count;
@@ -65,7 +67,9 @@ tutti_status tutti_sharded_fc_create(const tutti_sharded_fc_spec* spec, tutti_sh
         TRAINER_ASSIGN(const tutti_sharded_fc_spec known,
                        read_struct(spec, defaults, "TUTTI_SHARDED_FC_SPEC_INIT"));
         TRAINER_TRY(check_math(known.math));
-        if (known.features == 0) return fail(TUTTI_ERR_INVALID, "{}: 0 features", function);
+        if (known.features == 0)
+            return fail(TUTTI_ERR_INVALID, "{}: spec.features is 0", function)
+                .advice("set spec.features to 1 or more");
         const int ranks = known.comm ? tutti_comm_size(known.comm) : 1;
         const int rank = known.comm ? tutti_comm_rank(known.comm) : 0;
         TRAINER_ASSIGN(const ClassRange range, range_of(known.classes, ranks, rank));

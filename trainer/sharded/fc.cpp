@@ -14,8 +14,9 @@ namespace tutti::trainer::sharded {
 
 Result<ClassRange> range_of(int64_t classes, int shards, int shard) {
     if (classes < 1 || shards < 1 || shard < 0 || shard >= shards)
-        return fail(TUTTI_ERR_INVALID, "sharded: shard {} of {} of {} classes", shard, shards,
-                    classes);
+        return fail(TUTTI_ERR_INVALID, "sharded: no shard {} in {} shards of {} classes", shard,
+                    shards, classes)
+            .advice("pass 1 or more classes and shards, and a shard from 0 to shards - 1");
     const int64_t each = classes / shards + (classes % shards != 0 ? 1 : 0);
     const int64_t first = std::min(classes, each * shard);
     return ClassRange{first, std::min(each, classes - first)};
@@ -27,7 +28,8 @@ Result<float*> Scratch::get(std::size_t count) {
         count_ = 0;
         data_ = math_.alloc(math_.user, count * sizeof(float));
         if (!data_)
-            return fail(TUTTI_ERR_NO_MEMORY, "sharded_fc: no memory for {} elements", count);
+            return fail(TUTTI_ERR_NO_MEMORY, "sharded_fc: no memory for {} elements", count)
+                .advice("use a smaller batch or more ranks, or look at the function math.alloc");
         count_ = count;
     }
     return static_cast<float*>(data_);
@@ -49,7 +51,8 @@ tutti_sharded_fc::tutti_sharded_fc(const tutti_sharded_fc_spec& spec, const tutt
 
 Result<> tutti_sharded_fc::check_math(tutti_status status, const char* what) const {
     if (status == TUTTI_OK) return {};
-    return fail(status, "sharded_fc: {} failed: {}", what, tutti_status_string(status));
+    return fail(status, "sharded_fc: math.{} failed: {}", what, tutti_status_string(status))
+        .advice("look at why the function math.{} returned this status", what);
 }
 
 Result<double> tutti_sharded_fc::forward(const float* x, const int64_t* labels, std::size_t batch,
@@ -130,11 +133,12 @@ Result<> tutti_sharded_fc::check_labels() const {
     for (std::size_t rank = 0; rank < batches_.size(); ++rank)
         for (std::size_t i = 0; i < batches_[rank]; ++i, ++at)
             if (labels_[at] != spec_.ignore && (labels_[at] < 0 || labels_[at] >= spec_.classes))
-                return fail(
-                    TUTTI_ERR_INVALID,
-                    "sharded_fc: label {} of sample {} on rank {} is none of {} classes, nor "
-                    "the ignored label {}",
-                    labels_[at], i, rank, spec_.classes, spec_.ignore);
+                return fail(TUTTI_ERR_INVALID,
+                            "sharded_fc: label {} of sample {} on rank {} is out of range: there "
+                            "are {} classes",
+                            labels_[at], i, rank, spec_.classes)
+                    .advice("pass labels from 0 to {}, or {} to ignore a sample", spec_.classes - 1,
+                            spec_.ignore);
     return {};
 }
 
@@ -194,7 +198,8 @@ double tutti_sharded_fc::mean_loss() {
 Result<> tutti_sharded_fc::backward(double loss_scale, const float* weight, float* dx,
                                     float* dweight, float* dbias) {
     if (!forwarded_)
-        return fail(TUTTI_ERR_INVALID, "sharded_fc: backward comes once after each forward");
+        return fail(TUTTI_ERR_INVALID, "sharded_fc: backward has no forward before it")
+            .advice("call tutti_sharded_fc_backward once after each tutti_sharded_fc_forward");
     forwarded_ = false;  // the logits become gradients
     const auto columns = static_cast<std::size_t>(range_.count);
     const double share = counted_ > 0 ? loss_scale / counted_ : 0;

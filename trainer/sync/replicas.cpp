@@ -5,7 +5,8 @@ namespace {
 
 Result<tutti_comm*> create_alone() {
     tutti_config* config = nullptr;
-    TRAINER_TRY(from_call(tutti_config_create(&config), "settings"));
+    TRAINER_TRY(from_call(tutti_config_create(&config),
+                          "settings of a communicator for this process alone"));
     tutti_comm* comm = nullptr;
     tutti_status status = tutti_config_set(config, "rank", "0");
     if (status == TUTTI_OK) status = tutti_config_set(config, "size", "1");
@@ -17,7 +18,7 @@ Result<tutti_comm*> create_alone() {
 
 Result<tutti_comm*> duplicate(tutti_comm* comm) {
     tutti_comm* copy = nullptr;
-    TRAINER_TRY(from_call(tutti_comm_dup(comm, &copy), "a copy of the communicator"));
+    TRAINER_TRY(from_call(tutti_comm_dup(comm, &copy), "copy of the communicator"));
     return copy;
 }
 

@@ -9,12 +9,16 @@ namespace tutti::trainer {
 
 Result<SampleCount> count_samples(const Replicas& replicas, int micro_batches,
                                   const int64_t* samples) {
-    if (!samples) return invalid("options.uneven is set, but samples is NULL");
+    if (!samples)
+        return invalid("options.uneven is set, but samples is NULL")
+            .advice("pass the number of samples of each device and micro-batch");
     const Comm& comm = replicas.comm;
     const int devices = replicas.local();
     std::array<int64_t, 2> own = {0, devices};  // samples, first device that has any
     for (int i = 0; i < devices * micro_batches; ++i) {
-        if (samples[i] < 0) return invalid("samples[{}] is {}", i, samples[i]);
+        if (samples[i] < 0)
+            return invalid("samples[{}] is {}, which is negative", i, samples[i])
+                .advice("pass 0 or more");
         own[0] += samples[i];
         if (samples[i] > 0) own[1] = std::min<int64_t>(own[1], i / micro_batches);
     }

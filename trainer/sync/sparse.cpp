@@ -54,12 +54,11 @@ Result<List> gather(const Comm& comm, const List& own, bool valid, std::size_t b
     }));
     const auto bad = std::ranges::find(counts, -1);
     if (bad != counts.end())
-        return tl::unexpected<Error>(
-            {.status = TUTTI_ERR_INVALID,
-             .rank = static_cast<int>(bad - counts.begin()),
-             .message = fmt::format("'{}' of rank {} has more entries than sparse_rows allow", name,
-                                    bad - counts.begin()),
-             .agreed = true});
+        return fail_rank(TUTTI_ERR_INVALID, static_cast<int>(bad - counts.begin()),
+                         "'{}' of rank {} has more entries than sparse_rows allows", name,
+                         bad - counts.begin())
+            .agreed()
+            .advice("declare the parameter with a larger sparse_rows");
     std::vector<std::size_t> rows(counts.begin(), counts.end()), bytes;
     for (std::size_t n : rows) bytes.push_back(n * bytes_of_row);
     const std::size_t total = std::accumulate(rows.begin(), rows.end(), std::size_t{0});
@@ -111,12 +110,12 @@ Result<uint64_t> sum_sparse(const ModelRecorder& recorder, const std::vector<Dev
                                                    : merged<double>(all, bytes / sizeof(double));
     const auto count = static_cast<int64_t>(sums.rows.size());
     if (count > first.shape.front())
-        return tl::unexpected<Error>(
-            {.status = TUTTI_ERR_INVALID,
-             .message = fmt::format("'{}' has {} rows of all ranks together, more than the {} that "
-                                    "sparse_rows allow",
-                                    first.name, count, first.shape.front()),
-             .agreed = true});
+        return invalid(
+                   "'{}' has {} rows of all ranks together, more than the {} that sparse_rows "
+                   "allows",
+                   first.name, count, first.shape.front())
+            .agreed()
+            .advice("declare the parameter with a larger sparse_rows");
     for (std::size_t d = 0; d < devices.size(); ++d) {
         Device& device = *devices[d];
         TRAINER_TRY(device.copy(recorder.buffer(entries[d].rows).data, sums.rows.data(),
@@ -166,12 +165,14 @@ std::string problem_of(const ShardedTable& table, int first_replica, int64_t per
                        std::span<const int64_t> rows) {
     for (int64_t row : rows)
         if (row < 0 || row >= table.total_rows)
-            return fmt::format("row {} is not in a table of {}", row, table.total_rows);
+            return fmt::format("row {} is out of range: the table has {} rows", row,
+                               table.total_rows);
     for (std::size_t d = 0; d < table.shards.size(); ++d) {
         const int64_t begin = (first_replica + static_cast<int64_t>(d)) * per_replica;
         const int64_t wanted = std::clamp<int64_t>(table.total_rows - begin, 0, per_replica);
         if (!table.shards[d]->distributed() || table.shards[d]->shape.front() < wanted)
-            return fmt::format("'{}' is no shard of {} rows", table.shards[d]->full_name(), wanted);
+            return fmt::format("'{}' is not a distributed buffer of at least {} rows",
+                               table.shards[d]->full_name(), wanted);
     }
     return "";
 }
@@ -197,9 +198,12 @@ Result<Requests> agree_on(const Comm& comm, std::span<const int64_t> rows, int64
         for (int64_t row : rows) ++asked[static_cast<std::size_t>(row / rows_of_rank)];
     TRAINER_TRY(from_call(tutti_alltoall(comm.get(), asked.data(), from.data(), 1, TUTTI_INT64),
                           "sparse_pull"));
-    if (!problem.empty()) return invalid("{}", problem);
+    if (!problem.empty())
+        return invalid("{}", problem)
+            .advice("pass the table's total_rows, and rows from 0 to total_rows - 1");
     if (const auto bad = std::ranges::find(from, -1); bad != from.end())
-        return invalid("rank {} could not take part; its own error says why", bad - from.begin());
+        return invalid("rank {} passed arguments that do not fit", bad - from.begin())
+            .advice("read the error of rank {}, which has the cause", bad - from.begin());
     r.out_counts.assign(asked.begin(), asked.end());
     r.in_counts.assign(from.begin(), from.end());
     r.order.resize(rows.size());
@@ -233,7 +237,9 @@ Result<> pull_rows(const ShardedTable& table, const Comm& comm, std::span<const 
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         const int64_t replica = wanted[i] / per_replica - first;
         if (replica < 0 || replica >= devices)
-            return invalid("row {} is not of this rank", wanted[i]);
+            return invalid("another rank asked for row {}, which this rank does not have",
+                           wanted[i])
+                .advice("pass the same total_rows on every rank");
         const auto d = static_cast<std::size_t>(replica);
         const auto* shard = static_cast<const std::byte*>(table.shards[d]->data);
         const auto at = static_cast<std::size_t>(wanted[i] % per_replica);

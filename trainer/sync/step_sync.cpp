@@ -25,11 +25,13 @@ Result<> StepSync::check_addable(const char* option) const {
     for (const BufferGroup& group : memory_.parameters()) {
         if (group.dtype == TUTTI_FLOAT32 || group.dtype == TUTTI_FLOAT64) continue;
         if (!is_narrow(group.dtype))
-            return invalid("{} is for parameters of 16 bits and more; there are some of {}", option,
-                           tutti_dtype_name(group.dtype));
+            return invalid("{} does not support parameters of {}", option,
+                           tutti_dtype_name(group.dtype))
+                .advice("use a dtype of 16 bits or more, or set {} to 0", option);
         if (!std::ranges::all_of(replicas_.devices, [](auto* d) { return d->can_convert(); }))
             return invalid("{} with parameters of {}: a device has no functions.convert", option,
-                           tutti_dtype_name(group.dtype));
+                           tutti_dtype_name(group.dtype))
+                .advice("set functions.convert of every device, or set {} to 0", option);
     }
     return {};
 }
@@ -40,8 +42,9 @@ Result<> StepSync::check() const {
     TRAINER_TRY(check_addable("options.local_steps"));
     for (int b : recorder_.of_kind(0, TUTTI_PARAMETER))
         if (recorder_.buffer(b).sparse())
-            return invalid("'{}' is sparse; options.local_steps is for dense parameters",
-                           recorder_.buffer(b).name);
+            return invalid("options.local_steps does not support the sparse parameter '{}'",
+                           recorder_.buffer(b).name)
+                .advice("declare it without TUTTI_SPARSE, or set options.local_steps to 0");
     return {};
 }
 

@@ -114,7 +114,7 @@ TEST_CASE("checkpoint: one of another model is refused, naming the entry") {
     List less;
     less.add("weight", weight, {2, 3});
     expect_refused(tutti_checkpoint_load(less, nullptr, folder.file().c_str(), nullptr),
-                   {"has an entry 'bn/running_mean' that the model has not", "allow extra"});
+                   {"has an entry 'bn/running_mean' that the model does not have", "allow extra"});
     tutti_checkpoint_opts opts = TUTTI_CHECKPOINT_OPTS_INIT;
     opts.allow_extra = 1;
     List::ok(tutti_checkpoint_load(less, nullptr, folder.file().c_str(), &opts));
@@ -122,7 +122,8 @@ TEST_CASE("checkpoint: one of another model is refused, naming the entry") {
     List turned;
     turned.add("weight", weight, {3, 2});
     expect_refused(tutti_checkpoint_load(turned, nullptr, folder.file().c_str(), &opts),
-                   {"'weight' is float32 of 2 × 3, the model's float32 of 3 × 2", "another model"});
+                   {"'weight' is float32 of 2 × 3 in the file, but float32 of 3 × 2 in the model",
+                    "restore the model"});
 }
 
 TEST_CASE("checkpoint: a file that was cut anywhere is refused, and nothing of it is used") {
@@ -171,7 +172,7 @@ TEST_CASE("checkpoint: any flipped bit is found, and nothing of the file is used
         INFO(bit);
         // A flipped bit in the length itself may make the file look too short.
         if (bit < 64)
-            expect_bad(folder.file(), {"ake "});
+            expect_bad(folder.file(), {"What to do: "});
         else if (bit < 8 * data)
             expect_bad(folder.file(), {"header", "damaged"});
         else
@@ -195,9 +196,9 @@ TEST_CASE("checkpoint: a file that another program wrote, or that is none at all
     std::string length(8, '\0');
     length[0] = static_cast<char>(json.size());
     put(folder.file(), length + json + "abcd");
-    expect_bad(folder.file(), {"no tutti checkpoint", "Another program wrote it"});
+    expect_bad(folder.file(), {"not a tutti checkpoint", "another program wrote it"});
     put(folder.file(), std::string(4096, '\xff'));
-    expect_bad(folder.file(), {"no checkpoint, or damaged"});
+    expect_bad(folder.file(), {"not a checkpoint, or damaged"});
     List list;
     REQUIRE(tutti_checkpoint_load(list, nullptr, folder.file("none").c_str(), nullptr) ==
             TUTTI_ERR_SYSTEM);
@@ -245,7 +246,7 @@ TEST_CASE("checkpoint: what a killed process left is overwritten, what one write
     REQUIRE(flock(fd, LOCK_EX) == 0);
     List list;
     expect_refused(tutti_checkpoint_save(list, nullptr, folder.file().c_str()),
-                   {"another process is writing it", partial});
+                   {"another process is writing the file", partial});
     close(fd);
 }
 
@@ -320,13 +321,14 @@ TEST_CASE("checkpoint: entries that make no sense are refused by name") {
     REQUIRE(add("\xe0\xa0\x80\xed\x9f\xbf\xf4\x8f\xbf\xbf", 1, one, TUTTI_FLOAT32) == TUTTI_OK);
     expect_refused(add("b", 2, huge, TUTTI_FLOAT32), {"'b'", "more than memory"});
     expect_refused(add("b", 1, less, TUTTI_FLOAT32), {"'b'", "extent of -1"});
-    expect_refused(add("b", 1, one, 99), {"'b'", "99 is no element type"});
+    expect_refused(add("b", 1, one, 99), {"'b'", "unknown dtype 99"});
     expect_refused(add("b", 1, nullptr, TUTTI_FLOAT32), {"'b'", "NULL"});
     expect_refused(tutti_checkpoint_add(list, "b", nullptr, TUTTI_FLOAT32, 1, one),
                    {"'b'", "data is NULL"});
     expect_refused(tutti_checkpoint_add_shard(list, "b", &x, TUTTI_FLOAT32, 1, two, 1, 2),
                    {"'b'", "2 rows from row 1 on are not among its 2"});
-    expect_refused(tutti_checkpoint_set_text(list, "tutti.x", "y"), {"'tutti.x' is tutti's own"});
+    expect_refused(tutti_checkpoint_set_text(list, "tutti.x", "y"),
+                   {"'tutti.x' is reserved for tutti"});
     expect_refused(tutti_checkpoint_save(list, nullptr, nullptr), {"path is NULL"});
 }
 

@@ -54,10 +54,10 @@ TEST_CASE("manifest: one of another rank without a key, or with another type, na
                                {fmt::format("'{}' of entry '{}' is not", key, entry)});
             }
         }
-    expect_refused("", {"no JSON object"});
-    expect_refused("[1, 2]", {"no JSON object"});
-    expect_refused(good.dump().substr(0, 40), {"no JSON object"});
-    expect_refused(R"({"bias": 7})", {"entry 'bias' is no object"});
+    expect_refused("", {"not a JSON object"});
+    expect_refused("[1, 2]", {"not a JSON object"});
+    expect_refused(good.dump().substr(0, 40), {"not a JSON object"});
+    expect_refused(R"({"bias": 7})", {"entry 'bias' is not an object"});
 }
 
 TEST_CASE("manifest: rows and shapes of another rank that cannot be are refused") {
@@ -75,5 +75,5 @@ TEST_CASE("manifest: rows and shapes of another rank that cannot be are refused"
         expect_refused(other.dump(), {"entry 'rows'", "shape"});
     }
     json["bias"]["dtype"] = 99;
-    expect_refused(json.dump(), {"entry 'bias'", "no element type"});
+    expect_refused(json.dump(), {"entry 'bias'", "unknown dtype 99"});
 }

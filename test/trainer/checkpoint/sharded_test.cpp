@@ -164,7 +164,7 @@ TEST_CASE("checkpoint: ranks whose entries differ are told so, by name and rank"
              return tutti_checkpoint_save(list, comm.get(), folder.file().c_str());
          })) {
         INFO(error);
-        REQUIRE(error.find("entry 'b' is of rank 2, not of rank 0") != error.npos);
+        REQUIRE(error.find("entry 'b' is on rank 2, but not on rank 0") != error.npos);
     }
     for (const std::string& error : errors_of(2, [&](List&list, Communicator&comm) {
              if (comm.rank() == 0)

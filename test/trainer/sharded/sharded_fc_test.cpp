@@ -248,7 +248,8 @@ TEST_CASE("shard_index: labels become places in the shard, others the ignore val
     REQUIRE(shard(1, 0) == labels);
     REQUIRE(tutti_shard_index(labels.data(), 2, 19, 3, 0, -1, out.data()) == TUTTI_ERR_INVALID);
     REQUIRE(std::string(tutti_trainer_last_error()) ==
-            "tutti_shard_index: label 19 at 1 is none of 19 classes");
+            "tutti_shard_index: label 19 at 1 is out of range: there are 19 classes. What to do: "
+            "pass labels from 0 to 18, or -1 to ignore a sample");
     REQUIRE(tutti_shard_index(labels.data(), 2, 20, 3, 3, -1, out.data()) == TUTTI_ERR_INVALID);
 }
 
@@ -370,8 +371,8 @@ TEST_CASE("sharded_fc: a label that is no class is refused on every rank, naming
     REQUIRE(errors.size() == 2);
     for (const std::string& error : errors)
         REQUIRE(error ==
-                "sharded_fc: label 10 of sample 1 on rank 1 is none of 10 classes, nor the ignored "
-                "label -100");
+                "sharded_fc: label 10 of sample 1 on rank 1 is out of range: there are 10 classes. "
+                "What to do: pass labels from 0 to 9, or -100 to ignore a sample");
     tutti_sharded_fc_spec spec = TUTTI_SHARDED_FC_SPEC_INIT;
     tutti_sharded_fc* layer = nullptr;
     spec.math = tutti_fc_math_host();
