@@ -63,10 +63,11 @@ Elements elements_of(nb::dlpack::dtype type) {
     for (const TypeRow& row : types)
         if (type.lanes == 1 && type.code == static_cast<uint8_t>(row.code) && type.bits == row.bits)
             return row.elements;
-    throw nb::type_error(("tutti has no elements of DLPack's type code " +
-                          std::to_string(type.code) + " with " + std::to_string(type.bits) +
-                          " bits; to move them as they are, give a view as uint8")
-                             .c_str());
+    throw nb::type_error(
+        ("tutti has no elements of DLPack's type code " + std::to_string(type.code) + " with " +
+         std::to_string(type.bits) +
+         " bits. What to do: convert them, or pass a view as uint8 to move the bytes")
+            .c_str());
 }
 
 Elements elements_named(const char* name) {
@@ -76,7 +77,8 @@ Elements elements_named(const char* name) {
         if (std::strcmp(known, name) == 0) return {dtype, 1, false};
         names += names.empty() ? known : std::string(", ") + known;
     }
-    throw nb::value_error((std::string(name) + " is no type; there are " + names).c_str());
+    throw nb::value_error(
+        (std::string("unknown dtype '") + name + "'. What to do: pass one of " + names).c_str());
 }
 
 tutti_op op_of(const char* name, const Elements& elements) {
@@ -85,12 +87,16 @@ tutti_op op_of(const char* name, const Elements& elements) {
         if (std::strcmp(row.name, name) == 0) {
             const tutti_op op = elements.boolean ? row.logical : row.op;
             if (op == none || (elements.parts == 2 && !row.complex))
-                throw nb::type_error((std::string(name) + " is not defined for this type").c_str());
+                throw nb::type_error((std::string("the operator '") + name +
+                                      "' is not defined for this dtype. What to do: pass another "
+                                      "operator, or convert the array")
+                                         .c_str());
             return op;
         }
         names += names.empty() ? row.name : std::string(", ") + row.name;
     }
-    throw nb::value_error((std::string(name) + " is no operator; there are " + names).c_str());
+    throw nb::value_error(
+        (std::string("unknown operator '") + name + "'. What to do: pass one of " + names).c_str());
 }
 
 }  // namespace tutti_python

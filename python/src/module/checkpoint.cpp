@@ -27,8 +27,8 @@ void Checkpoint::add(const char* name, const Array& data, void* memory,
                      std::optional<int64_t> first_row, int64_t rows) {
     const Elements elements = elements_of(data.dtype());
     if (elements.parts != 1)
-        throw nb::type_error((std::string(name) + ": files of this layout have no complex numbers; "
-                                                  "give them a view as real ones")
+        throw nb::type_error((std::string(name) + ": checkpoints do not support complex numbers. "
+                                                  "What to do: pass a view as real numbers")
                                  .c_str());
     std::vector<int64_t> shape;
     for (std::size_t d = 0; d < data.ndim(); ++d)
@@ -40,7 +40,9 @@ void Checkpoint::add(const char* name, const Array& data, void* memory,
         return;
     }
     if (shape.empty())
-        throw nb::value_error((std::string(name) + ": a single number has no rows").c_str());
+        throw nb::value_error((std::string(name) + ": a Shard of a single number has no rows. "
+                                                   "What to do: pass the number without a Shard")
+                                  .c_str());
     const int64_t own_rows = std::exchange(shape.front(), rows);
     must(tutti_checkpoint_add_shard(checkpoint_, name, memory, elements.dtype, dims, shape.data(),
                                     *first_row, own_rows),
@@ -81,7 +83,10 @@ void Checkpoint::save(const Communicator* comm, const char* path) {
 
 void Checkpoint::load(const Communicator* comm, const char* path, bool allow_missing,
                       bool allow_extra) {
-    if (!sources_.empty()) throw nb::value_error("a list of sources cannot be loaded into");
+    if (!sources_.empty())
+        throw nb::value_error(
+            "load: the list has sources (add_source). What to do: add every entry with "
+            "add_target");
     const auto held = comm ? comm->joined() : nullptr;
     tutti_checkpoint_opts opts = TUTTI_CHECKPOINT_OPTS_INIT;
     opts.allow_missing = allow_missing ? 1 : 0;

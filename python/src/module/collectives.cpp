@@ -140,7 +140,9 @@ constexpr std::array catalog{
 const Collective& collective_of(const char* name) {
     for (const Collective& collective : catalog)
         if (std::strcmp(collective.name, name) == 0) return collective;
-    throw nanobind::value_error((std::string("no collective is called ") + name).c_str());
+    throw nanobind::value_error((std::string("unknown collective '") + name +
+                                 "'. What to do: pass one that tutti.info() lists")
+                                    .c_str());
 }
 
 }  // namespace tutti_python

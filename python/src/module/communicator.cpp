@@ -20,7 +20,9 @@ Call call_of(const std::optional<Input>& in, const std::optional<Output>& out, s
     if (!in && !out) return call;
     const nb::dlpack::dtype type = in ? in->dtype() : out->dtype();
     if (in && out && in->dtype() != out->dtype())
-        throw nb::type_error("the input and the output have different types");
+        throw nb::type_error(
+            "the input and the output have different types. What to do: pass an output of the "
+            "input's dtype");
     const Elements elements = elements_of(type);
     call.dtype = elements.dtype;
     call.op = op_of(op, elements);

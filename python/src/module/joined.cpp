@@ -36,7 +36,10 @@ void Joined::let_go() {
 
 std::shared_ptr<Joined> not_closed(std::shared_ptr<Joined> joined) {
     if (joined) return joined;
-    PyErr_SetString(PyExc_ValueError, "the communicator is closed");
+    PyErr_SetString(
+        PyExc_ValueError,
+        "the communicator is closed. What to do: make the call before close(), or a new "
+        "communicator");
     throw nb::python_error();
 }
 

@@ -13,11 +13,11 @@ HOST = 1  # DLPack's number for memory of the host
 def literal(x):
     """x as it is, if its memory holds the values that it shows: what is computed knows neither masks nor marks."""
     if isinstance(x, np.ma.MaskedArray):
-        raise TypeError("a masked array's mask would be lost: give x.filled(…) or x.data")
+        raise TypeError("a masked array would lose its mask. What to do: pass x.filled(…) or x.data")
     for mark in ("conj", "neg"):  # torch's: the values are conjugated, negated, when they are looked at
         if getattr(x, f"is_{mark}", bool)():
-            raise TypeError(f"a {type(x).__name__} of which torch only notes '{mark}' would lose that: "
-                            f"give x.resolve_{mark}()")
+            raise TypeError(f"a {type(x).__name__} with the lazy '{mark}' flag of torch would lose that flag. What to "
+                            f"do: pass x.resolve_{mark}()")
     return x
 
 
@@ -42,7 +42,8 @@ def type_of(x):
         return np.from_dlpack(x).dtype
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         wrong = _what_is_wrong(x, written=False)
-        raise TypeError(f"x {wrong}" if wrong else f"numpy has no type for elements of {x.dtype}: pass out=") from error
+        raise TypeError(f"x {wrong}" if wrong else f"numpy has no type for elements of {x.dtype}. What to do: pass "
+                        "out=, an array for the result") from error
 
 
 def target(out, shape, x):
@@ -51,7 +52,8 @@ def target(out, shape, x):
         return np.empty(shape, type_of(x))
     found = out.shape if type(out) is np.ndarray else tuple(given(out).shape)
     if found != shape:
-        raise ValueError(f"out has shape {found}, the result {tuple(shape)}")
+        raise ValueError(f"out has shape {found}, but the result has shape {tuple(shape)}. What to do: pass an out of "
+                         "that shape, or none")
     return out
 
 
@@ -70,7 +72,8 @@ def explain(error: TypeError, call: str, arrays, op: str = "sum") -> NoReturn:
         if x is not None and (wrong := _what_is_wrong(x, written)):
             raise TypeError(f"{call}: {name} {wrong}") from None
     if not isinstance(op, str):
-        raise TypeError(f"{call}: op is an operator's name, such as 'max', and not a {type(op).__name__}") from None
+        raise TypeError(f"{call}: op is a {type(op).__name__}, not the name of an operator. What to do: pass a name "
+                        "such as 'sum' or 'max'") from None
     raise error
 
 
@@ -80,27 +83,32 @@ def _what_is_wrong(x, written: bool) -> str:
         return _what_is_wrong_in_numpy(x, written)
     if hasattr(x, "__dlpack__"):
         if x.__dlpack_device__()[0] != HOST:
-            return "is not in the host's memory"
+            return "is not in the host's memory. What to do: pass a copy in host memory, in torch x.cpu()"
         if not getattr(x, "is_contiguous", lambda: True)():
-            return f"is a {type(x).__name__} with strides {tuple(x.stride())}: it has to be in one piece (contiguous())"
+            return (f"is a {type(x).__name__} with strides {tuple(x.stride())}, not contiguous. What to do: pass "
+                    "x.contiguous()")
         try:
             x.__dlpack__()
         except Exception as error:  # whatever its library finds
-            return f"cannot be used: {error}"
+            return f"cannot be exported by DLPack: {error}. What to do: pass an array that can, such as numpy's"
         return ""
     try:
         return _what_is_wrong_in_numpy(np.asarray(memoryview(x)), written)
     except TypeError:
-        return f"is a {type(x).__name__}, and has to be an array"
+        return (f"is a {type(x).__name__}, not an array. What to do: pass a numpy array, or an object with the buffer "
+                "protocol or DLPack")
 
 
 def _what_is_wrong_in_numpy(x, written: bool) -> str:
     if x.dtype.kind not in "biufc" or x.dtype.itemsize > (16 if x.dtype.kind == "c" else 8):
-        return f"has elements of type {x.dtype}, which tutti does not take"
+        return (f"has elements of the unsupported type {x.dtype}. What to do: convert them with x.astype(…), or move "
+                "the bytes as uint8")
     if not x.dtype.isnative:
-        return f"has its bytes in the other order ({x.dtype.str}): give x.astype(x.dtype.newbyteorder('='))"
+        return (f"has elements of foreign byte order ({x.dtype.str}). What to do: pass "
+                "x.astype(x.dtype.newbyteorder('='))")
     if not x.flags.c_contiguous:
-        return f"is a numpy array with strides {x.strides}: it has to be in one piece (np.ascontiguousarray)"
+        return (f"is a numpy array with strides {x.strides}, not contiguous. What to do: pass "
+                "np.ascontiguousarray(x)")
     if written and not x.flags.writeable:
-        return "is read-only, and is to be written to"
+        return "is read-only, but the call writes to it. What to do: pass a writable array, such as x.copy()"
     return ""

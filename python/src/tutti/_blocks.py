@@ -18,10 +18,12 @@ HEADER_WORDS = 2 + 64  # type, dimensions, and as many of them as numpy has
 def rows_for(counts, size: int, name: str = "counts") -> list[int]:
     """counts as numbers, one for each rank."""
     if counts is None:
-        raise ValueError(f"{name} has to say how many rows there are for each of the {size} ranks")
+        raise ValueError(f"{name} is None, but this rank needs it. What to do: pass the number of rows for each of the "
+                         f"{size} ranks")
     rows = [operator.index(count) for count in counts]
     if len(rows) != size or any(count < 0 for count in rows):
-        raise ValueError(f"{name} has a number from 0 on for each of the {size} ranks, and is {rows}")
+        raise ValueError(f"{name} is {rows}, not {size} numbers of 0 or more. What to do: pass the number of rows for "
+                         "each rank")
     return rows
 
 
@@ -29,7 +31,8 @@ def _with_rows(x, rows: int, why: str):
     """x, which has that many rows, and how many elements are in one."""
     x = _arrays.given(x)
     if not x.shape or x.shape[0] != rows:
-        raise ValueError(f"x has shape {tuple(x.shape)}, and {why} {rows} rows")
+        raise ValueError(f"x has shape {tuple(x.shape)}, but {why} {rows} rows. What to do: pass an x of {rows} rows, "
+                         "or correct the counts")
     return x, math.prod(x.shape[1:])
 
 

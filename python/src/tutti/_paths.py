@@ -15,5 +15,6 @@ def program(name: str) -> pathlib.Path:
     path = PROGRAMS / name
     if not path.is_file():
         there = ", ".join(sorted(p.name for p in PROGRAMS.glob("*"))) or "nothing"
-        raise FileNotFoundError(f"{name} is not in {PROGRAMS}, which holds {there}: reinstall tutti")
+        raise FileNotFoundError(f"the program {name} is not in {PROGRAMS}, which holds {there}. What to do: reinstall "
+                                "tutti")
     return path

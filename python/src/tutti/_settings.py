@@ -11,7 +11,9 @@ def texts(settings: Mapping[str, Any]) -> dict[str, str]:
     for name, value in found.items():
         # The library's texts end with the first NUL.
         if "\0" in name or "\0" in value:
-            raise ValueError(f"the setting {name!r} has a NUL character in its {'name' if chr(0) in name else 'value'}")
+            part = "name" if "\0" in name else "value"
+            raise ValueError(f"the setting {name!r} has a NUL character in its {part}. "
+                             "What to do: remove that character")
     return found
 
 

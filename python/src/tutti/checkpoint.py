@@ -45,7 +45,8 @@ class Loaded:
 def _text(text: str) -> str:
     # The library's texts end with the first NUL.
     if "\0" in text:
-        raise ValueError(f"{text!r} has a NUL character, which names, texts and paths cannot have")
+        raise ValueError(f"{text!r} has a NUL character, which names, texts and paths cannot have. What to do: remove "
+                         "that character")
     return text
 
 

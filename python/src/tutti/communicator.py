@@ -45,7 +45,8 @@ class Request(Generic[Result]):
         own deadline passed and the communicator is over: where the two are to be told apart, catch it first.
         """
         if not self._native.wait(_patience_ms(timeout)):
-            raise TimeoutError(f"the operation is not over after {timeout} s; it goes on")
+            raise TimeoutError(f"the wait timed out after {timeout} s; the operation goes on. What to do: wait again, "
+                               "or with a longer timeout")
         return self._result() if callable(self._result) else self._result
 
     def test(self) -> bool:
@@ -137,7 +138,8 @@ class Communicator:
         """The host of a rank, 0 … host_count - 1, in the order of the hosts' lowest ranks."""
         host = self._native.host_of(rank)
         if host < 0:
-            raise ValueError(f"there is no rank {rank}; the communicator has {self.size}")
+            raise ValueError(f"host_of: there is no rank {rank} in this communicator of {self.size} ranks. What to do: "
+                             f"pass a rank from 0 to {self.size - 1}")
         return host
 
     # ---- collectives: (name, (input, output, elements per rank, …), operator, root) → result
@@ -330,7 +332,8 @@ class Communicator:
         here. Collective: all ranks make their plans and start them in the same order. ValueError: no such collective.
         """
         if collective not in COLLECTIVES + WITH_COUNTS:
-            raise ValueError(f"{collective} is no collective; there are {', '.join(COLLECTIVES + WITH_COUNTS)}")
+            raise ValueError(f"plan: unknown collective {collective!r}. What to do: pass one of "
+                             f"{', '.join(COLLECTIVES + WITH_COUNTS)}")
         return getattr(_Planning(self._native), "i" + collective)(*arguments, **named)
 
     # ---- messages
@@ -378,9 +381,10 @@ class Communicator:
 
     def _check_message(self, call, rank, tag):
         if not 0 <= rank < self.size:
-            raise ValueError(f"{call}: there is no rank {rank}; the communicator has {self.size}")
+            raise ValueError(f"{call}: there is no rank {rank} in this communicator of {self.size} ranks. What to do: "
+                             f"pass a rank from 0 to {self.size - 1}")
         if not 0 <= tag < 2**31:
-            raise ValueError(f"{call}: tag {tag}; tags are 0 to {2**31 - 1}")
+            raise ValueError(f"{call}: tag {tag} is out of range. What to do: pass a tag from 0 to {2**31 - 1}")
 
     # ---- the communicator
 
@@ -432,8 +436,8 @@ class Communicator:
     def _rows(self, x):
         x = _arrays.given(x)
         if not x.shape or x.shape[0] != self.size:
-            raise ValueError(f"the first dimension is for the {self.size} ranks, and the array has shape "
-                             f"{tuple(x.shape)}")
+            raise ValueError(f"x has shape {tuple(x.shape)}, but its first dimension is for the {self.size} ranks. "
+                             f"What to do: pass an array of shape ({self.size}, …), with a block for each rank")
         return x
 
     def _shrunk(self, x, out):
@@ -458,7 +462,8 @@ class Communicator:
             return None, out, _arrays.count(_arrays.given(out))
         x = self._rows(x)
         if tuple(x.shape[1:]) != block:
-            raise ValueError(f"the array to scatter has blocks of shape {tuple(x.shape[1:])}, and out has shape {block}")
+            raise ValueError(f"x has blocks of shape {tuple(x.shape[1:])}, and out has shape {block}. What to do: pass "
+                             "an out of the blocks' shape, or none")
         return x, out, _arrays.count(_arrays.given(out))
 
 
@@ -474,7 +479,8 @@ def _deadline_ms(timeout: float | None) -> int:
     if timeout is None:
         return -1
     if not timeout > 0:
-        raise ValueError(f"an operation's timeout is more than 0 seconds (None: the communicator's), and not {timeout}")
+        raise ValueError(f"the operation's timeout is {timeout} seconds. What to do: pass more than 0 seconds, or None "
+                         "for the communicator's timeout_ms")
     return 0 if timeout > LONGEST_S else math.ceil(timeout * 1000)
 
 
@@ -483,7 +489,8 @@ def _patience_ms(timeout: float | None) -> int:
     if timeout is None or timeout > LONGEST_S:
         return -1
     if math.isnan(timeout):
-        raise ValueError("nobody can wait for nan seconds")
+        raise ValueError("the wait's timeout is nan seconds. What to do: pass a number of seconds, or None to wait for "
+                         "the outcome")
     return max(0, math.ceil(timeout * 1000))
 
 

@@ -431,7 +431,7 @@ def profilers_see_operations_with_shapes():
 def tensors_of_other_devices_are_refused():
     """In lists, where torch itself does not look, and where a program calls the backend itself."""
     elsewhere, here = torch.ones(4, device="meta"), ones()
-    words = ["meta", "one device"]
+    words = ["meta", "What to do: pass tensors "]
     backend = tutti.torch.backend_of()
     for several in ([here] * (size() - 1) + [elsewhere], [elsewhere] * size()):
         raises(ValueError, words, dist.all_gather, several, here)
@@ -462,7 +462,7 @@ def bad_calls_are_refused_before_anything_is_sent():
            [1] * size(), [2] * size())
     raises(ValueError, "one for each rank", dist.group.WORLD.allgather, [[torch.zeros(4)] * (size() + 1)],
            [torch.zeros(4)])
-    raises(ValueError, "tags are 0", dist.send, ones(), (rank() + 1) % size(), tag=2**30)
+    raises(ValueError, "pass a tag from 0 to", dist.send, ones(), (rank() + 1) % size(), tag=2**30)
     dist.barrier()
 
 

@@ -25,13 +25,15 @@ def _import_torch():
         import torch
         import torch.distributed as dist
     except ImportError as error:
-        raise ImportError(f"tutti.torch needs PyTorch, which cannot be imported here ({error}): "
+        raise ImportError(f"tutti.torch needs PyTorch, which cannot be imported here ({error}). What to do: "
                           "pip install torch") from error
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST_TORCH:
-        raise ImportError(f"tutti.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
+        raise ImportError(f"tutti.torch needs PyTorch 2.4 or newer, but this is {torch.__version__}. What to do: "
+                          "pip install --upgrade torch")
     if not dist.is_available():
-        raise ImportError(f"this PyTorch ({torch.__version__}) was built without torch.distributed")
+        raise ImportError(f"this PyTorch ({torch.__version__}) was built without torch.distributed. What to do: "
+                          "install a build that has it")
     return torch, dist
 
 
@@ -89,8 +91,8 @@ def _settings(options) -> dict[str, str]:
     if options is None:
         return {}
     if not isinstance(options, dict):
-        raise TypeError("pg_options for the backend tutti are a tutti.torch.Options (a dict of settings), not "
-                        f"{type(options).__name__}")
+        raise TypeError(f"pg_options for the backend tutti is a {type(options).__name__}, not a dict of settings. "
+                        "What to do: pass a tutti.torch.Options")
     return texts(options)
 
 
@@ -146,8 +148,8 @@ def install(as_gloo: bool = False, as_default: bool = False) -> None:
             dist.Backend._ensure_backend_registered("gloo")  # else done when a group first asks for it
         builtin = plugins.get("GLOO")
         if builtin is None:
-            raise RuntimeError(f"torch {torch.__version__} has gloo built in where no other backend can take its name; "
-                               "torch 2.15 and newer can. Use the name tutti, or install(as_default=True)")
+            raise RuntimeError(f"install: torch {torch.__version__} does not let another backend take the name gloo. "
+                               "What to do: use torch 2.15 or newer, the name tutti, or install(as_default=True)")
         dist.Backend.register_backend(BUILTIN_GLOO, *builtin, devices=dist.Backend.backend_capability["gloo"],
                                       _backend_type=dist.Backend.backend_type_map["gloo"])
         dist.Backend.register_backend("gloo", _create_as_gloo, extended_api=True, devices=_devices())
@@ -163,9 +165,10 @@ def backend_of(group=None):
     """
     group = group or dist.group.WORLD
     if group is None:
-        raise ValueError("there is no group: init_process_group has not been called")
+        raise ValueError("there is no group: init_process_group has not been called. What to do: call "
+                         "torch.distributed.init_process_group(\"tutti\") before")
     if group == dist.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("this rank is not in the group")
+        raise ValueError("this rank is not in the group. What to do: make the call on the group's ranks only")
     found = []
     for device in ("cpu", "cuda"):
         try:

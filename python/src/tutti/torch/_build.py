@@ -47,26 +47,29 @@ def _compiler() -> list[str]:
     if given := os.environ.get("CXX"):
         words = shlex.split(given)
         if not words or shutil.which(words[0]) is None:
-            raise BuildError(f"tutti.torch has to be compiled once for torch {torch.__version__}, and the "
-                             f"compiler that CXX names ({given!r}) is not there")
+            raise BuildError(f"tutti.torch has to be compiled once for torch {torch.__version__}, but the compiler "
+                             f"that CXX names ({given!r}) was not found. What to do: install it, set CXX to another "
+                             "C++20 compiler, or unset CXX")
         return words
     for name in COMPILERS:
         if path := shutil.which(name):
             return [path]
-    raise BuildError(f"tutti.torch has to be compiled once for torch {torch.__version__}, and there is no C++ "
-                     f"compiler here (looked for {', '.join(COMPILERS)}). Install one, for example with "
-                     "'apt-get install g++', or name one with CXX")
+    raise BuildError(f"tutti.torch has to be compiled once for torch {torch.__version__}, but there is no C++ compiler "
+                     f"here (looked for {', '.join(COMPILERS)}). What to do: install one, for example with "
+                     "'apt-get install g++', or set CXX to one")
 
 
 def _flags() -> list[str]:
     root = pathlib.Path(torch.__file__).resolve().parent
     include = root / "include"
     python = sysconfig.get_paths()["include"]
-    for header, what in ((include / "torch/csrc/distributed/c10d/Backend.hpp", "torch's headers"),
-                         (pathlib.Path(python) / "Python.h", "python's headers (Debian: python3-dev)"),
-                         (INCLUDE / "tutti/tutti.h", "tutti's headers")):
+    for header, owner, advice in ((include / "torch/csrc/distributed/c10d/Backend.hpp", "torch", "reinstall torch"),
+                                  (pathlib.Path(python) / "Python.h", "python",
+                                   "install them (Debian: apt-get install python3-dev)"),
+                                  (INCLUDE / "tutti/tutti.h", "tutti", "reinstall tutti")):
         if not header.is_file():
-            raise BuildError(f"tutti.torch has to be compiled once, and {what} are missing: there is no {header}")
+            raise BuildError(f"tutti.torch has to be compiled once, but the headers of {owner} are missing: there is "
+                             f"no {header}. What to do: {advice}")
     flags = [*OPTIONS, f"-DTORCH_EXTENSION_NAME={NAME}", "-DTORCH_API_INCLUDE_EXTENSION_H",
              f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
     # pybind11 of older versions of torch shares its types only between modules that agree on these.
@@ -144,7 +147,7 @@ def _cache() -> pathlib.Path:
         except OSError as error:
             problems.append(f"{folder}: {error.strerror}")
     raise BuildError("tutti.torch found no folder for its compiled backend: " + "; ".join(problems)
-                     + ". TUTTI_CACHE_DIR names another")
+                     + ". What to do: set TUTTI_CACHE_DIR to a folder that only you can write to")
 
 
 def _is_built(path: pathlib.Path) -> bool:
@@ -222,10 +225,11 @@ def _why(done: subprocess.CompletedProcess, folder: pathlib.Path) -> str | None:
     text = done.stdout + done.stderr
     for sign in NO_ROOM:
         if sign in text:
-            return (f"{sign}: {folder}, or {tempfile.gettempdir()}, where compilers keep their own files, is full. Make "
-                    "room, or name other folders with TUTTI_CACHE_DIR and TMPDIR")
+            return (f"{sign}: {folder}, or {tempfile.gettempdir()}, where compilers keep their own files, is full. "
+                    "What to do: free space there, or name other folders with TUTTI_CACHE_DIR and TMPDIR")
     if done.returncode < 0 or re.search(r"Killed signal|terminated with signal 9|\bKilled\b", text):
-        return "the compiler was killed, most likely for want of memory: it needs about 2 GiB"
+        return ("the compiler was killed, most likely for lack of memory. What to do: give it about 2 GiB, or compile "
+                "on another machine with the same torch")
     return None
 
 
@@ -253,12 +257,13 @@ def _compile(path: pathlib.Path) -> None:
             if why := _why(done, path.parent):
                 raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__}: {why}")
             errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-            raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__} with "
-                             f"{compiler[0]}, which has to know C++20 (GCC 11, Clang 14 or newer). The whole log is "
-                             f"in {log}. It says:\n" + "\n".join(errors[:TAIL_LINES]))
+            raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__} with {compiler[0]}:\n"
+                             + "\n".join(errors[:TAIL_LINES]) + f"\nThe whole log is in {log}. What to do: use a "
+                             "compiler that knows C++20 (GCC 11, Clang 14 or newer; CXX names it)")
         if missing := _lacks(built):
-            raise BuildError(f"tutti.torch was compiled for torch {torch.__version__}, and the last {missing} bytes of the "
-                             f"library are missing: is {path.parent} full?")
+            raise BuildError(f"tutti.torch was compiled for torch {torch.__version__}, but the last {missing} bytes of "
+                             f"the library are missing. What to do: free space in {path.parent}, or name another "
+                             "folder with TUTTI_CACHE_DIR")
         built.chmod(0o755)  # the linker goes by the umask
         with open(built, "rb") as file:
             os.fsync(file)  # a crash of the machine leaves all of it under this name, or nothing
@@ -276,8 +281,8 @@ def _import(path: pathlib.Path):
 def _build(path: pathlib.Path) -> None:
     _make(path.parent)
     if not _is_trusted(path.parent):
-        raise BuildError(f"{path.parent}, where the compiled backend belongs, belongs to or can be written by "
-                         "somebody else: remove it, or name another folder with TUTTI_CACHE_DIR")
+        raise BuildError(f"{path.parent}, the folder of the compiled backend, belongs to or can be written by "
+                         "somebody else. What to do: remove it, or name another folder with TUTTI_CACHE_DIR")
     with _locked(path.parent):
         if not _is_built(path):
             _compile(path)
@@ -290,10 +295,11 @@ def load():
         if not _is_built(path):
             _build(path)
     except OSError as error:
-        raise BuildError(f"tutti.torch cannot be built in {path.parent}: {error}. TUTTI_CACHE_DIR names another "
-                         "folder") from error
+        raise BuildError(f"tutti.torch cannot be built in {path.parent}: {error}. What to do: name another folder with "
+                         "TUTTI_CACHE_DIR") from error
     try:
         return _import(path)
     except ImportError as error:
-        raise BuildError(f"tutti.torch was compiled for torch {torch.__version__} and cannot be loaded: {error}. If "
-                         f"torch or the compiler changed since, remove {path.parent} and start again") from error
+        raise BuildError(f"tutti.torch was compiled for torch {torch.__version__} and cannot be loaded: {error}. "
+                         f"What to do: remove {path.parent} and start again, if torch or the compiler changed "
+                         "since") from error

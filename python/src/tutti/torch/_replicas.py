@@ -26,7 +26,8 @@ def buckets_of(tensors, limit=BUCKET_BYTES):
 def _together(tensors, group, issue, write=True):
     """Has issue start an operation on each bucket, as one flat tensor, and writes back what it becomes."""
     if dist.get_rank(group) < 0:
-        raise ValueError("this rank is not in the group whose replicas are to be the same")
+        raise ValueError("this rank is not in the group of the replicas. What to do: make the call on the group's "
+                         "ranks only")
     under_way = []
     for bucket in buckets_of(tensors):
         alone = len(bucket) == 1 and bucket[0].is_contiguous()
@@ -64,7 +65,7 @@ def sync_buffers(model: torch.nn.Module, how: str = "mean", group=None) -> None:
     Collective: every rank has the same buffers. Small ones travel together.
     """
     if how not in ("mean", "broadcast"):
-        raise ValueError(f"sync_buffers knows how='mean' and how='broadcast', not {how!r}")
+        raise ValueError(f"sync_buffers: unknown how={how!r}. What to do: pass how='mean' or how='broadcast'")
     buffers = list(model.buffers())
     averaged = [buffer for buffer in buffers if how == "mean" and _can_be_averaged(buffer)]
     average(averaged, group)
@@ -94,7 +95,8 @@ class LocalSGD(torch.optim.Optimizer):
 
     def __init__(self, optimizer: torch.optim.Optimizer, k: int, group=None):  # noqa: super().__init__ makes a state
         if int(k) != k or k < 1:
-            raise ValueError(f"LocalSGD averages every k-th step, and k is {k!r}; it has to be a whole number from 1")
+            raise ValueError(f"LocalSGD: k is {k!r}, but LocalSGD averages every k-th step. What to do: pass a whole "
+                             "number of 1 or more")
         self.optimizer = optimizer
         self.k = int(k)
         self.group = group
@@ -105,7 +107,8 @@ class LocalSGD(torch.optim.Optimizer):
         parameters = [parameter for part in self.param_groups for parameter in part["params"]]
         for parameter in parameters:
             if hasattr(parameter, "device_mesh"):
-                raise TypeError("LocalSGD averages whole parameters, and this model's are sharded (DTensor)")
+                raise TypeError("LocalSGD averages whole parameters, but this model's are sharded (DTensor). What to "
+                                "do: use a model without sharded parameters")
         return parameters
 
     @property
@@ -162,4 +165,5 @@ class LocalSGD(torch.optim.Optimizer):
         self.optimizer.load_state_dict(state)
 
     def __getstate__(self):
-        raise TypeError("a LocalSGD belongs to a process group and cannot be copied or pickled; save its state_dict()")
+        raise TypeError("a LocalSGD belongs to a process group and cannot be copied or pickled. What to do: save its "
+                        "state_dict()")

@@ -36,8 +36,8 @@ def _counting(labels, counts, layer):
     if wrong.any():
         place = int(wrong.nonzero()[0])
         owner = next(r for r in range(layer.size) if place < sum(counts[:r + 1]))
-        raise ValueError(f"a label of rank {owner} is {int(labels[place])}; classes are 0 to {layer.classes - 1}, and "
-                         f"{layer.ignore} is for samples that do not count")
+        raise ValueError(f"a label of rank {owner} is {int(labels[place])}, out of range. What to do: pass labels from "
+                         f"0 to {layer.classes - 1}, or {layer.ignore} to ignore a sample")
     return labels != layer.ignore
 
 
@@ -120,7 +120,8 @@ class ShardedSoftmax(torch.nn.Module):
                  input_gradient_scale: float = 1.0, dtype=None):
         super().__init__()
         if in_features < 1 or classes < 1:
-            raise ValueError(f"a layer of {in_features} features and {classes} classes cannot be")
+            raise ValueError(f"ShardedSoftmax: in_features is {in_features} and classes is {classes}. What to do: pass "
+                             "1 or more of both")
         self.in_features, self.classes = in_features, classes
         self._layer = _Layer(group, classes, ignore_index, input_gradient_scale)
         self.first, self.rows = self._layer.first, self._layer.rows
@@ -144,7 +145,8 @@ class ShardedSoftmax(torch.nn.Module):
         """x: (N, in_features); labels: (N,) of int64. Returns the loss, without dimensions."""
         if x.dim() != 2 or x.shape[1] != self.in_features or labels.shape != x.shape[:1]:
             raise ValueError(f"ShardedSoftmax expected features (N, {self.in_features}) and labels (N,), got "
-                             f"{tuple(x.shape)} and {tuple(labels.shape)}")
+                             f"{tuple(x.shape)} and {tuple(labels.shape)}. What to do: pass one row of features and "
+                             "one label for each sample")
         with torch.autocast(x.device.type, enabled=False):
             return _CrossEntropy.apply(x.to(self.weight.dtype), labels.to(torch.int64), self.weight, self.bias,
                                        self._layer)

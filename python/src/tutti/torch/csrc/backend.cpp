@@ -42,7 +42,10 @@ Backend::~Backend() {
 
 std::shared_ptr<Group> Backend::group() const {
     const std::lock_guard lock(lifecycle_);
-    TORCH_CHECK(group_, "tutti: the process group is closed: it was destroyed or shut down");
+    TORCH_CHECK(
+        group_,
+        "tutti: the process group is closed: it was destroyed or shut down. What to do: make "
+        "calls before destroy_process_group, or a new group");
     return group_;
 }
 
@@ -102,13 +105,17 @@ Backend::WorkPtr Backend::started(Call& call) {
 }
 
 void Backend::check_root(int64_t root, const char* operation) const {
-    TORCH_CHECK_VALUE(root >= 0 && root < size_, "tutti ", operation, ": rank ", root,
-                      " is not in the group, which has ranks 0 to ", size_ - 1);
+    TORCH_CHECK_VALUE(
+        root >= 0 && root < size_, "tutti ", operation, ": rank ", root,
+        " is not in the group. What to do: pass a rank of the group, which has ranks 0 "
+        "to ",
+        size_ - 1);
 }
 
 void Backend::check_list(std::size_t got, const char* operation, const char* what) const {
     TORCH_CHECK_VALUE(got == static_cast<std::size_t>(size_), "tutti ", operation, ": expected ",
-                      size_, " ", what, ", one for each rank, got ", got);
+                      size_, " ", what, ", one for each rank, got ", got, ". What to do: pass ",
+                      size_, " ", what);
 }
 
 Backend::OwnedOp Backend::operator_for(const c10d::ReduceOp& op, const Reduction& reduction,
@@ -116,7 +123,8 @@ Backend::OwnedOp Backend::operator_for(const c10d::ReduceOp& op, const Reduction
     if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return {reduction.op, false};
     const auto* factor = dynamic_cast<c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
     TORCH_CHECK_VALUE(factor, "tutti ", call.operation->name(),
-                      ": PREMUL_SUM without a factor; make it with _make_nccl_premul_sum");
+                      ": PREMUL_SUM has no factor. What to do: make the operator with "
+                      "_make_nccl_premul_sum");
     at::ScalarType accumulator = c10::toRealValueType(type);
     const bool small = at::isFloatingType(accumulator) && c10::elementSize(accumulator) < 4;
     if (small) accumulator = at::kFloat;
@@ -170,7 +178,10 @@ void Backend::waitForPendingWorks() {
 
 void Backend::registerOnCompletionHook(
     std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
-    TORCH_CHECK(!hasHooks(), "tutti: this group has a completion hook already");
+    TORCH_CHECK(
+        !hasHooks(),
+        "tutti: this group has a completion hook already. What to do: register one hook for "
+        "each group");
     hook_ = std::make_shared<CompletionHook>(std::move(hook));
     onCompletionHook_ = [hook = hook_](std::shared_ptr<c10d::WorkInfo> info) {
         hook->call(std::move(info));
@@ -214,7 +225,9 @@ void Backend::drop_batch() {
 
 Backend::WorkPtr Backend::endCoalescing() {
     Batch* const open = batch();
-    TORCH_CHECK(open, "tutti: endCoalescing without startCoalescing");
+    TORCH_CHECK(open,
+                "tutti: endCoalescing without startCoalescing. What to do: call _start_coalescing "
+                "before _end_coalescing, in the same thread");
     const auto over = c10::make_scope_exit([this] { drop_batch(); });
     launch_gathered(std::exchange(open->gathered, {}));
     return c10::make_intrusive<Together>(rank_, std::move(open->works));

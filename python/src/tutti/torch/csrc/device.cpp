@@ -45,7 +45,7 @@ c10::Device device_of(const std::vector<at::Tensor>& inputs, const std::vector<a
             if (!first) first = &tensor;
             TORCH_CHECK_VALUE(tensor.device() == first->device(), "tutti ", operation,
                               ": a tensor is on ", first->device(), ", another one on ",
-                              tensor.device(), "; the tensors of one call are on one device");
+                              tensor.device(), ". What to do: pass tensors of one device");
         }
     }
     return first ? first->device() : c10::Device(c10::kCPU);
@@ -58,8 +58,8 @@ c10::Stream current_stream(c10::Device device) {
 void check_not_captured(const c10::Stream& stream, const char* operation) {
     TORCH_CHECK_VALUE(!captured(stream), "tutti ", operation, ": the current stream of ",
                       stream.device(),
-                      " is captured into a graph; collectives cannot be part of "
-                      "one, as the host takes part in them");
+                      " is captured into a graph, which cannot contain collectives, as the host "
+                      "takes part in them. What to do: make the call outside of the capture");
 }
 
 c10::Stream pool_stream(c10::Device device) {

@@ -44,8 +44,8 @@ const Row& row_of(ScalarType type, const char* operation) {
     for (const Row& row : rows)
         if (row.type == type) return row;
     C10_THROW_ERROR(TypeError, c10::str("tutti ", operation, ": tensors of ", type,
-                                        " cannot be sent; send another view of the same bytes, "
-                                        "such as tensor.view(torch.uint8)"));
+                                        " are not supported. What to do: send another view of "
+                                        "the same bytes, such as tensor.view(torch.uint8)"));
 }
 
 const char* name_of(Op::RedOpType op) {
@@ -146,7 +146,9 @@ Reduction reduction_of(ScalarType type, Op::RedOpType op, const char* operation)
     const tutti_op found = operator_for(row.kind, op);
     if (found == none)
         C10_THROW_ERROR(TypeError, c10::str("tutti ", operation, ": ReduceOp.", name_of(op),
-                                            " is not defined for tensors of ", type));
+                                            " is not defined for tensors of ", type,
+                                            ". What to do: use another operator, or convert the "
+                                            "tensor"));
     return {row.element, found};
 }
 

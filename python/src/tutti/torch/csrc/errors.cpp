@@ -1,5 +1,6 @@
 #include "errors.h"
 
+#include <algorithm>
 #include <string_view>
 
 namespace tutti_torch {
@@ -32,7 +33,10 @@ std::string text_of(tutti_status status, const std::string& operation, const std
 
 std::exception_ptr last_failure(tutti_status status, const std::string& operation,
                                 const std::string& more) {
-    const std::string cause = tutti_last_error() + more;
+    std::string cause = tutti_last_error();
+    if (!more.empty())
+        cause.replace(std::min(cause.find(". What to do: "), cause.size()), std::string::npos,
+                      more);
     const int rank = tutti_last_error_rank();
     const std::string text = text_of(status, operation, cause);
     if (status == TUTTI_ERR_INVALID)

@@ -28,7 +28,7 @@ public:
 
 /// This thread's last failure of tutti, as an exception. Scripts look for some of torch's own words
 /// ("timed out", "Connection closed by peer"): they are in the text, in front of tutti's own unless
-/// those have them. more: what this layer knows of the cause beyond that.
+/// those have them. more: the end of the text in place of the library's advice.
 std::exception_ptr last_failure(tutti_status status, const std::string& operation,
                                 const std::string& more = {});
 

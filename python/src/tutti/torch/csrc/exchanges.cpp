@@ -12,21 +12,24 @@ std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vecto
     if (splits.empty()) {
         TORCH_CHECK_VALUE((tensor.dim() == 0 ? tensor.numel() : tensor.size(0)) % size == 0,
                           "tutti all_to_all_single: the first dimension of the ", which,
-                          " cannot be divided into ", size, " equal parts; give split sizes");
+                          " cannot be divided into ", size,
+                          " equal parts. What to do: pass split sizes");
         return std::vector<std::size_t>(size,
                                         static_cast<std::size_t>(tensor.numel() / size) * parts);
     }
     TORCH_CHECK_VALUE(static_cast<int>(splits.size()) == size, "tutti all_to_all_single: expected ",
-                      size, " split sizes of the ", which, ", got ", splits.size());
+                      size, " split sizes of the ", which, ", got ", splits.size(),
+                      ". What to do: pass one split size for each rank");
     int64_t sum = 0;
     for (const int64_t split : splits) {
         TORCH_CHECK_VALUE(split >= 0, "tutti all_to_all_single: a split size of the ", which,
-                          " is ", split);
+                          " is ", split, ". What to do: pass split sizes of 0 or more");
         sum += split;
     }
     const int64_t have = tensor.dim() == 0 ? 1 : tensor.size(0);
     TORCH_CHECK_VALUE(sum == have, "tutti all_to_all_single: the split sizes of the ", which,
-                      " add up to ", sum, ", its first dimension is ", have);
+                      " add up to ", sum, ", its first dimension is ", have,
+                      ". What to do: pass split sizes that add up to ", have);
     const std::size_t row = have == 0 ? 0 : static_cast<std::size_t>(tensor.numel() / have) * parts;
     std::vector<std::size_t> counts;
     for (const int64_t split : splits) counts.push_back(static_cast<std::size_t>(split) * row);
@@ -54,7 +57,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs,
     check_tensors(inputs, kind.name, false);
     TORCH_CHECK_VALUE(inputs.front().scalar_type() == outputs.front().scalar_type(),
                       "tutti all_to_all: inputs of ", inputs.front().scalar_type(), ", outputs of ",
-                      outputs.front().scalar_type());
+                      outputs.front().scalar_type(), ". What to do: pass tensors of one dtype");
     const Element element = element_of(inputs.front().scalar_type(), kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs);
     const void* in = call.memory().inputs(inputs);
@@ -73,7 +76,8 @@ Backend::WorkPtr Backend::all_to_all_single(at::Tensor& output, at::Tensor& inpu
     check_tensor(input, kind.name, false);
     TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type(),
                       "tutti all_to_all_single: an input of ", input.scalar_type(),
-                      ", an output of ", output.scalar_type());
+                      ", an output of ", output.scalar_type(),
+                      ". What to do: pass tensors of one dtype");
     const Element element = element_of(input.scalar_type(), kind.name);
     const auto in_counts = split_counts(input, input_splits, size_, element.parts, "input");
     const auto out_counts = split_counts(output, output_splits, size_, element.parts, "output");

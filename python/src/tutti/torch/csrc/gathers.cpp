@@ -10,7 +10,8 @@ void check_own_block(const at::Tensor& own, const at::Tensor& block, const char*
     TORCH_CHECK_VALUE(own.scalar_type() == block.scalar_type() && own.numel() == block.numel(),
                       "tutti ", operation, ": this rank's tensor has ", own.numel(),
                       " elements of ", own.scalar_type(), ", its place in the list ", block.numel(),
-                      " of ", block.scalar_type());
+                      " of ", block.scalar_type(),
+                      ". What to do: pass a list whose entry for this rank fits its tensor");
 }
 
 }  // namespace
@@ -53,7 +54,8 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
                                     const c10d::AllgatherOptions& opts) {
     constexpr Kind kind{OpType::ALLGATHER, "all_gather", "tutti:all_gather"};
     const at::Tensor& own = only(inputs, kind.name);
-    TORCH_CHECK_VALUE(outputs.size() == 1, "tutti all_gather: expected one list of outputs");
+    TORCH_CHECK_VALUE(outputs.size() == 1, "tutti all_gather: expected one list of outputs, got ",
+                      outputs.size(), ". What to do: pass one list with an output for each rank");
     check_list(outputs.front().size(), kind.name, "outputs");
     check_tensor(own, kind.name, false);
     check_tensors(outputs.front(), kind.name, true);
@@ -72,7 +74,8 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
     Tensors results;
     for (const Tensors& list : outputs) {
         TORCH_CHECK_VALUE(list.size() == inputs.size(), "tutti ", kind.name, ": ", inputs.size(),
-                          " inputs, and a list of ", list.size(), " outputs");
+                          " inputs, and a list of ", list.size(),
+                          " outputs. What to do: pass lists with an output for each input");
         results.insert(results.end(), list.begin(), list.end());
     }
     std::vector<Tensors> columns;
@@ -116,7 +119,8 @@ Backend::WorkPtr Backend::all_gather_single_coalesced(Tensors& outputs, Tensors&
     constexpr Kind kind{OpType::COALESCED, "all_gather_into_tensor_coalesced",
                         "tutti:all_gather_into_tensor_coalesced"};
     TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "tutti ", kind.name, ": ", inputs.size(),
-                      " inputs and ", outputs.size(), " outputs");
+                      " inputs and ", outputs.size(),
+                      " outputs. What to do: pass an output for each input");
     std::vector<Element> elements;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         check_tensor(outputs[i], kind.name, true);
@@ -154,13 +158,18 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
     const int root = static_cast<int>(opts.rootRank);
     Tensors blocks;
     if (rank_ == root) {
-        TORCH_CHECK_VALUE(outputs.size() == 1, "tutti gather: the root needs a list of outputs");
+        TORCH_CHECK_VALUE(
+            outputs.size() == 1, "tutti gather: the root got ", outputs.size(),
+            " lists of outputs. What to do: pass one list with an output for each rank "
+            "on the root");
         blocks = outputs.front();
         check_list(blocks.size(), kind.name, "outputs");
         check_tensors(blocks, kind.name, true);
         check_own_block(own, blocks[rank_], kind.name);
     } else {
-        TORCH_CHECK_VALUE(outputs.empty(), "tutti gather: only the root has outputs");
+        TORCH_CHECK_VALUE(outputs.empty(),
+                          "tutti gather: a rank other than the root got outputs. "
+                          "What to do: pass outputs on the root only");
     }
     const Element element = element_of(own.scalar_type(), kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, blocks);
@@ -209,13 +218,18 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
     const int root = static_cast<int>(opts.rootRank);
     Tensors blocks;
     if (rank_ == root) {
-        TORCH_CHECK_VALUE(inputs.size() == 1, "tutti scatter: the root needs a list of inputs");
+        TORCH_CHECK_VALUE(
+            inputs.size() == 1, "tutti scatter: the root got ", inputs.size(),
+            " lists of inputs. What to do: pass one list with an input for each rank on "
+            "the root");
         blocks = inputs.front();
         check_list(blocks.size(), kind.name, "inputs");
         check_tensors(blocks, kind.name, false);
         check_own_block(own, blocks[rank_], kind.name);
     } else {
-        TORCH_CHECK_VALUE(inputs.empty(), "tutti scatter: only the root has inputs");
+        TORCH_CHECK_VALUE(inputs.empty(),
+                          "tutti scatter: a rank other than the root got inputs. "
+                          "What to do: pass inputs on the root only");
     }
     const Element element = element_of(own.scalar_type(), kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), blocks, outputs);

@@ -69,7 +69,8 @@ std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store,
     tutti_comm* comm = nullptr;
     const tutti_status status = tutti_comm_create(config.get(), &comm);
     if (status != TUTTI_OK && !host_store->failure().empty())
-        TORCH_WARN("tutti: torch's store failed: ", host_store->failure());
+        TORCH_WARN("tutti: torch's store failed: ", host_store->failure(),
+                   ". What to do: read the output of the rank that hosts the store");
     check(status, "init");
     std::shared_ptr<Group> group(new Group(comm, streams, host_store));
     // All have joined, so all that count themselves in have done so.

@@ -19,8 +19,9 @@ std::string random_secret() {
     std::size_t filled = 0;
     while (filled < random.size()) {
         const ssize_t more = ::getrandom(random.data() + filled, random.size() - filled, 0);
-        TORCH_CHECK(more > 0, "tutti: the system gives no random bytes for the job's secret: ",
-                    std::strerror(errno));
+        TORCH_CHECK(more > 0,
+                    "tutti: getrandom failed for the job's secret: ", std::strerror(errno),
+                    ". What to do: set TUTTI_SECRET on every rank");
         filled += static_cast<std::size_t>(more);
     }
     static constexpr char digits[] = "0123456789abcdef";
@@ -50,7 +51,8 @@ std::string HostStore::share_secret(int rank, const std::string& generation,
         if (appears(key, timeout.count())) return store_->get_to_str(key);
         const std::string cause =
             c10::str("rank ", rank, ": rank 0 did not begin to join within ", timeout.count(),
-                     " ms: it published no secret in torch's store");
+                     " ms: it published no secret in torch's store. What to do: read the output of "
+                     "rank 0; if it only starts late, raise the timeout of the group");
         throw CallError(TUTTI_ERR_TIMEOUT, 0, "init", cause,
                         "tutti init: timed out: Timed out waiting for other ranks: " + cause);
     }

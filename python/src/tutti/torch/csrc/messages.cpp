@@ -24,7 +24,8 @@ at::Tensor on_host(const at::Tensor& tensor) {
 
 int Backend::checked_tag(int tag, const char* operation) const {
     TORCH_CHECK_VALUE(tag >= 0 && tag < first_internal_tag, "tutti ", operation, ": tag ", tag,
-                      "; tags are 0 to ", first_internal_tag - 1);
+                      " is out of range. What to do: pass a tag from 0 to ",
+                      first_internal_tag - 1);
     return tag;
 }
 

@@ -41,8 +41,9 @@ using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 Backend& own(const BackendPtr& backend) {
     auto* found = dynamic_cast<Backend*>(backend.get());
     if (!found)
-        throw py::type_error("this is a backend of " + backend->getBackendName() +
-                             ", not one of tutti's");
+        throw py::type_error(
+            "this is a backend of " + backend->getBackendName() +
+            ", not one of tutti's. What to do: pass a group whose backend is tutti");
     return *found;
 }
 

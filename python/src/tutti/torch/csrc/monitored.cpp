@@ -32,6 +32,8 @@ std::string text_of(int rank, const Ranks& missing, std::chrono::milliseconds ti
     for (std::size_t i = 0; i < missing.size(); ++i) text << (i ? ", " : "") << missing[i];
     text << " failed to pass monitoredBarrier in " << timeout.count() << " ms";
     if (rank == 0) text << ": Rank 0 timed out in monitoredBarrier";
+    text << ". What to do: look at what the named ranks do; if they are only slow, raise the "
+            "timeout";
     return text.str();
 }
 
@@ -117,7 +119,8 @@ void Backend::report_to_first(const Group& group, int tag, Milliseconds timeout)
     TORCH_CHECK(told, "[Rank ", rank_, "]: Rank ", rank_,
                 " successfully reached monitoredBarrier, but received errors while waiting for "
                 "send/recv from rank 0: it did not say within ",
-                timeout.count(), " ms who else did; its log may");
+                timeout.count(),
+                " ms which other ranks did. What to do: read the output of rank 0");
     if (answer->error()) std::rethrow_exception(answer->error());
     const int* in = words.const_data_ptr<int>();
     // Never trust a peer's length.

@@ -99,8 +99,8 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
 std::string Operation::words_about_list(tutti_status status) const {
     if (listed_ == 0 || status != TUTTI_ERR_MISMATCH) return {};
     return c10::str("; this rank's list has ", listed_,
-                    " tensors, and the lists of all ranks have to have the same types and lengths "
-                    "in the same order");
+                    " tensors. What to do: pass lists of the same types and lengths in the same "
+                    "order on every rank");
 }
 
 // Behind the requests the device still copies.
@@ -141,12 +141,15 @@ void Operation::enqueued() {
 
 void Operation::check_launched() const {
     TORCH_CHECK(!gathered_, "tutti ", name_,
-                ": the batch that this is part of was not ended; nothing of it has begun");
+                ": its batch was not ended, so that it has not begun. What to do: call "
+                "_end_coalescing (or leave the block of _coalescing_manager) before wait()");
 }
 
 void Operation::put_before(const c10::Stream& later) const {
     check_launched();
-    TORCH_CHECK(over_, "tutti ", name_, ": the device failed before this was on its stream");
+    TORCH_CHECK(over_, "tutti ", name_,
+                ": the device failed before this was on its stream. What to do: read the "
+                "first error of the device");
     over_->block(later);
 }
 
@@ -185,9 +188,10 @@ void Operation::heard() const {
 }
 
 std::exception_ptr Operation::short_message() const {
-    const std::string text = c10::str("tutti ", name_, ": rank ", received_.source, " sent ",
-                                      received_.count, " elements, the tensor to receive them has ",
-                                      *expected_, "; both have to be of one size");
+    const std::string text =
+        c10::str("tutti ", name_, ": rank ", received_.source, " sent ", received_.count,
+                 " elements, the tensor to receive them has ", *expected_,
+                 ". What to do: pass tensors of one size to send and recv");
     return std::make_exception_ptr(
         CallError(TUTTI_ERR_MISMATCH, received_.source, name_, text, text));
 }

@@ -94,7 +94,8 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
                                          const c10d::ReduceScatterOptions& opts) {
     constexpr Kind kind{OpType::REDUCE_SCATTER, "reduce_scatter", "tutti:reduce_scatter"};
     const at::Tensor& output = only(outputs, kind.name);
-    TORCH_CHECK_VALUE(inputs.size() == 1, "tutti reduce_scatter: expected one list of inputs");
+    TORCH_CHECK_VALUE(inputs.size() == 1, "tutti reduce_scatter: expected one list of inputs, got ",
+                      inputs.size(), ". What to do: pass one list with an input for each rank");
     const Tensors& blocks = inputs.front();
     check_list(blocks.size(), kind.name, "inputs");
     check_tensor(output, kind.name, true);
@@ -103,7 +104,8 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
                           output.numel() == blocks[rank_].numel(),
                       "tutti reduce_scatter: the output has ", output.numel(), " elements of ",
                       output.scalar_type(), ", this rank's input ", blocks[rank_].numel(), " of ",
-                      blocks.front().scalar_type());
+                      blocks.front().scalar_type(),
+                      ". What to do: pass an output that fits this rank's input");
     const Reduction reduction = reduction_of(output.scalar_type(), opts.reduceOp.op_, kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), blocks, outputs);
     const OwnedOp op = operator_for(opts.reduceOp, reduction, output.scalar_type(), call);
@@ -126,7 +128,7 @@ void Backend::check_blocks(const at::Tensor& whole, const at::Tensor& block,
         whole.scalar_type() == block.scalar_type() && whole.numel() == block.numel() * size_,
         "tutti ", operation, ": a block has ", block.numel(), " elements of ", block.scalar_type(),
         " and the whole ", whole.numel(), " of ", whole.scalar_type(),
-        "; the whole holds a block for each of the ", size_, " ranks");
+        ". What to do: pass a whole that holds a block for each of the ", size_, " ranks");
 }
 
 Backend::WorkPtr Backend::reduce_scatter_single(at::Tensor& output, at::Tensor& input,
@@ -155,7 +157,8 @@ Backend::WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tens
     constexpr Kind kind{OpType::COALESCED, "reduce_scatter_tensor_coalesced",
                         "tutti:reduce_scatter_tensor_coalesced"};
     TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "tutti ", kind.name, ": ", inputs.size(),
-                      " inputs and ", outputs.size(), " outputs");
+                      " inputs and ", outputs.size(),
+                      " outputs. What to do: pass an output for each input");
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         check_tensor(outputs[i], kind.name, true);
         check_tensor(inputs[i], kind.name, false);

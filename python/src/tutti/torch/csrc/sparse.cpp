@@ -50,7 +50,7 @@ at::Tensor Backend::shapes_of_all(const at::Tensor& tensor, const c10d::Allgathe
         for (int64_t i = 0; same && i < tensor.dim(); ++i) same = other[3 + i] == words[3 + i];
         TORCH_CHECK_VALUE(same, "tutti ", sparse_name, ": the tensor of rank ", rank,
                           " has another shape", " than that of rank ", rank_, ", which is ",
-                          tensor.sizes());
+                          tensor.sizes(), ". What to do: pass tensors of one shape on every rank");
     }
     return all;
 }
@@ -62,11 +62,14 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
     TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.layout() == at::kSparse, "tutti ",
                       sparse_name,
                       ": expected a sparse COO tensor in host memory, got one of layout ",
-                      tensor.layout(), " on ", tensor.device());
+                      tensor.layout(), " on ", tensor.device(),
+                      ". What to do: convert the tensor, for example with x.cpu().to_sparse_coo()");
     TORCH_CHECK_VALUE(opts.reduceOp.op_ == c10d::ReduceOp::SUM, "tutti ", sparse_name,
-                      ": only ReduceOp.SUM is defined for sparse tensors");
-    TORCH_CHECK_VALUE(tensor.dim() <= most_dimensions, "tutti ", sparse_name,
-                      ": too many dimensions");
+                      ": only ReduceOp.SUM is defined for sparse tensors. What to do: use it, or a "
+                      "dense tensor");
+    TORCH_CHECK_VALUE(tensor.dim() <= most_dimensions, "tutti ", sparse_name, ": the tensor has ",
+                      tensor.dim(), " dimensions. What to do: pass one of at most ",
+                      most_dimensions);
     c10d::AllgatherOptions gathering;
     gathering.timeout = opts.timeout;
     const at::Tensor own = tensor.detach().coalesce();

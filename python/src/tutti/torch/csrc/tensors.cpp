@@ -167,33 +167,40 @@ at::Tensor Memory::spread(const std::vector<at::Tensor>& tensors) {
 }
 
 void check_tensor(const at::Tensor& tensor, const char* operation, bool written) {
-    TORCH_CHECK_VALUE(tensor.defined(), "tutti ", operation, ": a tensor is undefined");
+    TORCH_CHECK_VALUE(tensor.defined(), "tutti ", operation,
+                      ": a tensor is undefined. What to do: pass tensors that have values");
     TORCH_CHECK_VALUE(tensor.is_cpu() || tensor.is_cuda(), "tutti ", operation, ": a tensor is on ",
                       tensor.device(),
-                      "; the tensors of one call are on one device, the host or a CUDA device");
-    TORCH_CHECK_VALUE(tensor.is_cpu() || c10::impl::hasDeviceGuardImpl(c10::kCUDA), "tutti ",
-                      operation, ": a tensor is on ", tensor.device(),
-                      ", and this torch was built without CUDA");
-    TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "tutti ", operation, ": tensors of layout ",
-                      tensor.layout(), " are not supported here (allreduce knows sparse COO)");
+                      ". What to do: pass tensors in host memory or on a CUDA device");
+    TORCH_CHECK_VALUE(
+        tensor.is_cpu() || c10::impl::hasDeviceGuardImpl(c10::kCUDA), "tutti ", operation,
+        ": a tensor is on ", tensor.device(),
+        ", and this torch was built without CUDA. What to do: install torch with CUDA, or "
+        "pass tensors in host memory");
+    TORCH_CHECK_VALUE(
+        tensor.layout() == at::kStrided, "tutti ", operation, ": tensors of layout ",
+        tensor.layout(),
+        " are not supported. What to do: pass a dense tensor (all_reduce also takes sparse "
+        "COO)");
     TORCH_CHECK_VALUE(
         !written || at::has_internal_overlap(tensor.unsafeGetTensorImpl()) != at::MemOverlap::Yes,
         "tutti ", operation,
-        ": elements of an output share memory (it was expanded); clone() it first");
+        ": elements of an output share memory (it was expanded). What to do: pass its clone()");
 }
 
 void check_tensors(const std::vector<at::Tensor>& tensors, const char* operation, bool written) {
     for (const at::Tensor& tensor : tensors) {
         check_tensor(tensor, operation, written);
-        TORCH_CHECK_VALUE(tensor.scalar_type() == tensors.front().scalar_type(), "tutti ",
-                          operation, ": the tensors of one call have different types: ",
-                          tensors.front().scalar_type(), " and ", tensor.scalar_type());
+        TORCH_CHECK_VALUE(
+            tensor.scalar_type() == tensors.front().scalar_type(), "tutti ", operation,
+            ": the tensors of one call have different types: ", tensors.front().scalar_type(),
+            " and ", tensor.scalar_type(), ". What to do: pass tensors of one dtype");
     }
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
     TORCH_CHECK_VALUE(tensors.size() == 1, "tutti ", operation, ": expected one tensor, got ",
-                      tensors.size());
+                      tensors.size(), ". What to do: pass a list of one tensor");
     return tensors.front();
 }
 

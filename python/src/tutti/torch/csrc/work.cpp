@@ -53,8 +53,10 @@ int Work::sourceRank() const {
 }
 
 std::vector<at::Tensor> Work::result() {
-    TORCH_CHECK(operation_->ordered() || isCompleted(), "tutti ", operation_->name(),
-                ": result() before the operation is over; wait() for it first");
+    TORCH_CHECK(
+        operation_->ordered() || isCompleted(), "tutti ", operation_->name(),
+        ": the operation is not over, so that it has no result. What to do: call wait() before "
+        "result()");
     return results_;
 }
 
@@ -79,8 +81,11 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     for (const auto& operation : earlier_) operation->wait(timeout);
     if (operation_->ordered() && timeout == kNoTimeout) return wait_in_order();
     if (!operation_->wait(timeout))
-        TORCH_CHECK(false, "tutti ", operation_->name(), ": Operation timed out! It was not over ",
-                    timeout.count(), " ms after this wait began, and goes on");
+        TORCH_CHECK(
+            false, "tutti ", operation_->name(), ": Operation timed out! It was not over ",
+            timeout.count(),
+            " ms after this wait began, and goes on. What to do: wait again, or with a longer "
+            "timeout");
     settle();
     if (operation_->ordered()) operation_->heard();
     if (operation_->error()) std::rethrow_exception(operation_->error());
@@ -90,9 +95,10 @@ bool Work::wait(std::chrono::milliseconds timeout) {
 }
 
 void Work::abort() {
-    TORCH_CHECK(false, "tutti ", operation_->name(),
-                ": a single operation cannot be aborted, as the other ranks count on it; abort "
-                "the group");
+    TORCH_CHECK(
+        false, "tutti ", operation_->name(),
+        ": a single operation cannot be aborted, as the other ranks count on it. What to do: "
+        "abort the group (tutti.torch.abort)");
 }
 
 // Complete at once, as torch's futures of devices are: whoever uses the value is put behind it. It
