@@ -57,7 +57,7 @@ def glibc_for(symbol_version: str) -> int:
     for newest, glibc in COMPANIONS.get(library, ()):
         if _numbers(version) <= _numbers(newest):
             return glibc
-    raise NotPortable(f"symbols of version {symbol_version}, which no known system has")
+    raise NotPortable(f"it needs symbols of the unknown version {symbol_version}")
 
 
 def _needs(binary: pathlib.Path) -> tuple[set[str], set[str]]:
@@ -120,7 +120,8 @@ def retag(path: pathlib.Path) -> pathlib.Path:
         try:
             after = f"manylinux_2_{glibc_of(wheel)}_{before.removeprefix('linux_')}"
         except (NotPortable, OSError, subprocess.CalledProcessError) as why:
-            print(f"the wheel is for systems like this one only: {why}", file=sys.stderr)
+            print(f"the wheel is for systems like this one only: {why}. What to do: install it on this system, or build "
+                  "it on an older one", file=sys.stderr)
             return path
         renamed = path.with_name(f"{path.stem.rsplit('-', 1)[0]}-{after}.whl")
         _rewrite(wheel, renamed, before, after)

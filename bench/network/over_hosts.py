@@ -27,7 +27,7 @@ def spoken(hosts, processes):
     try:
         said = hosts.ends(processes, PATIENCE_S)
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"no end after {PATIENCE_S} s") from error
+        raise Failed(f"timed out after {PATIENCE_S} s") from error
     for rank, (code, text) in enumerate(said):
         if code != 0:
             raise Failed(f"rank {rank}: exit status {code}: {complaint(text)}\n{text[-2000:]}")

@@ -73,7 +73,7 @@ class Contestant:
 def require(*programs):
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
-        raise Failed(f"{', '.join(missing)} missing: run tools/setup --bench")
+        raise Failed(f"{', '.join(missing)} missing. What to do: run tools/setup --bench")
 
 
 def rows_of(text):

@@ -19,7 +19,8 @@ def result_file(text):
     """An option's value: looked at before there is a result that could not be written."""
     path = pathlib.Path(text)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"'{text}' cannot be written")
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be written. What to do: give the path of a file in a folder "
+                                         "that you can write to")
     return text
 
 
@@ -29,7 +30,7 @@ def words(command):
 
 def complaint(text):
     """The first line that says something: MPI's launchers draw frames around theirs."""
-    return next((line.strip() for line in text.splitlines() if any(letter.isalpha() for letter in line)), "no word")
+    return next((line.strip() for line in text.splitlines() if any(letter.isalpha() for letter in line)), "no output")
 
 
 def run(command, env=None):
@@ -39,9 +40,9 @@ def run(command, env=None):
         done = subprocess.run(words(command), capture_output=True, text=True, check=False,
                               stdin=subprocess.DEVNULL, timeout=BLOCK_TIMEOUT_S, env=env)
     except FileNotFoundError as error:
-        raise Failed(f"{command[0]} is missing") from error
+        raise Failed(f"{command[0]} is missing. What to do: run tools/setup --bench, or install it") from error
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{name}: no end after {BLOCK_TIMEOUT_S} s\n{' '.join(words(command))}") from error
+        raise Failed(f"{name}: timed out after {BLOCK_TIMEOUT_S} s\n{' '.join(words(command))}") from error
     if done.returncode != 0:
         raise Failed(f"{name}: exit status {done.returncode}: {complaint(done.stderr or done.stdout)}\n"
                      f"{' '.join(words(command))}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -60,7 +61,7 @@ def run_pair(server, client, env=None, settle_s=0.3):
         serving = subprocess.Popen(words(server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    stdin=subprocess.DEVNULL, env=env)
     except FileNotFoundError as error:
-        raise Failed(f"{server[0]} is missing") from error
+        raise Failed(f"{server[0]} is missing. What to do: run tools/setup --bench, or install it") from error
     try:
         time.sleep(settle_s)  # until it listens: neither program says so
         return run(client, env)
@@ -90,7 +91,7 @@ def bytes_of(text):
     shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper(), 0)
     digits = text[:-1] if shift else text
     if not digits.isdigit() or int(digits) == 0:
-        raise ValueError(f"'{text}' is no size; sizes look like 8, 64K, 16M")
+        raise ValueError(f"'{text}' is not a size. What to do: give bytes such as 8, 64K or 16M")
     return int(digits) << shift
 
 

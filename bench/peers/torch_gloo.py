@@ -40,14 +40,15 @@ def arguments():
     parser = argparse.ArgumentParser(prog="bench/compare --torch", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=None, metavar="FILE",
-                        help="(that of build/python-env, else the one that runs this)")
-    parser.add_argument("--ranks", type=int, default=2, help="(2, which goals for single tensors are for)")
+                        help="Python with torch (that of build/python-env, else the one that runs this)")
+    parser.add_argument("--ranks", type=int, default=2, help="number of ranks (2, for which the goals are set)")
     parser.add_argument("--sizes", default=SIZES,
-                        type=lambda text: [size_of(word) for word in text.split(",") if word], help="('': none)")
-    parser.add_argument("--rounds", type=int, default=5)
+                        type=lambda text: [size_of(word) for word in text.split(",") if word],
+                        help="bytes of single tensors, '' for none (8,64K,1M,16M,128M)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each size (5)")
     parser.add_argument("--ddp", action="store_true", help="also the steps of a network that is trained with both")
     parser.add_argument("--coalesced", action="store_true", help="also many small tensors in one call")
-    parser.add_argument("--json", type=result_file, metavar="FILE")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
     return parser.parse_args()
 
@@ -216,7 +217,8 @@ def main():
             rows.append(row_of(found, transport if args.ranks == 2 else None))
             show(rows[-1])
     if any(process.wait() != 0 for process in ranks) or not rows + steps + lists:
-        sys.exit("compare: the ranks failed")
+        sys.exit("compare: a rank of torch failed. What to do: read its output above, and give --python one with torch and "
+                 "tutti")
     above = extra["tutti_alone_us"] - extra["dispatch_us"]
     print(f"\nA call in a group of one rank: {extra['tutti_alone_us']:.2f} µs; torch's own dispatch of it: "
           f"{extra['dispatch_us']:.2f} µs; above that {above:.2f} µs (goal ≤ {OVERHEAD_GOAL_US:g}). Torch's own flight "
