@@ -91,8 +91,8 @@ namespace detail {
 template <typename R>
 constexpr tutti_dtype dtype_in = dtype_of<std::ranges::range_value_t<R>>;
 
-[[noreturn]] inline void refuse(const std::string& message) {
-    throw Error(TUTTI_ERR_INVALID, -1, message);
+[[noreturn]] inline void refuse(const std::string& message, const std::string& advice) {
+    throw Error(TUTTI_ERR_INVALID, -1, message + ". What to do: " + advice);
 }
 
 // Elements per block, of which the input and the output should hold so many.
@@ -103,15 +103,16 @@ std::size_t block_count(const I& in, const O& out, std::size_t in_blocks, std::s
     if (in_size == count * in_blocks && out_size == count * out_blocks) return count;
     const std::string sizes = "input has " + std::to_string(in_size) + " elements, output has " +
                               std::to_string(out_size);
-    if (in_blocks == 1 && out_blocks == 1) refuse(sizes);
-    refuse(sizes + ": they should be " + std::to_string(in_blocks) + " and " +
-           std::to_string(out_blocks) + " blocks of one length");
+    if (in_blocks == 1 && out_blocks == 1) refuse(sizes, "pass two ranges of one size");
+    refuse(sizes, "pass an input of " + std::to_string(in_blocks) + " and an output of " +
+                      std::to_string(out_blocks) + " blocks of one length");
 }
 
 inline void check_lists(std::size_t ranks, Counts counts, Counts displacements) {
     if (counts.size() == ranks && (displacements.empty() || displacements.size() == ranks)) return;
     refuse(std::to_string(counts.size()) + " counts and " + std::to_string(displacements.size()) +
-           " displacements for " + std::to_string(ranks) + " ranks");
+               " displacements for " + std::to_string(ranks) + " ranks",
+           "pass one of each for every rank, or no displacements");
 }
 
 // The element after a range's last block.
@@ -130,13 +131,15 @@ inline void check_row(const char* name, std::size_t size, Counts counts, Counts 
     const std::size_t end = row_end(counts, displacements);
     if (end > size)
         refuse(std::string(name) + " has " + std::to_string(size) + " elements, its blocks need " +
-               std::to_string(end));
+                   std::to_string(end),
+               "pass a longer range, or correct counts and displacements");
 }
 
 inline void check_own(const char* name, std::size_t size, std::size_t count) {
     if (size != count)
         refuse(std::string(name) + " has " + std::to_string(size) +
-               " elements, this rank's count is " + std::to_string(count));
+                   " elements, this rank's count is " + std::to_string(count),
+               "pass a range of as many elements as this rank's count");
 }
 
 inline const std::size_t* or_null(Counts list) {
@@ -150,8 +153,9 @@ std::vector<const void*> starts_of(const L& list, std::size_t count) {
     for (const auto& in : list) {
         if (std::ranges::size(in) != count)
             refuse("input " + std::to_string(starts.size()) + " has " +
-                   std::to_string(std::ranges::size(in)) + " elements, output has " +
-                   std::to_string(count));
+                       std::to_string(std::ranges::size(in)) + " elements, output has " +
+                       std::to_string(count),
+                   "pass inputs of the output's size");
         starts.push_back(std::ranges::data(in));
     }
     return starts;

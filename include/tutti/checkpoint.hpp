@@ -109,7 +109,8 @@ private:
     static void check_count(const std::string& name, std::size_t found, std::size_t expected) {
         if (found != expected)
             detail::refuse("checkpoint: entry '" + name + "' has " + std::to_string(found) +
-                           " elements, its shape " + std::to_string(expected));
+                               " elements, its shape " + std::to_string(expected),
+                           "pass a shape of as many elements as the range");
     }
     detail::Handle<tutti_checkpoint, tutti_checkpoint_destroy> list_;
 };

@@ -128,7 +128,8 @@ private:
         if (!list.empty() && list.front() < 0)
             throw Error(TUTTI_ERR_SYSTEM, 0,
                         folder_ + ": rank 0 cannot look for checkpoints: " +
-                            std::generic_category().message(static_cast<int>(-list.front())));
+                            std::generic_category().message(static_cast<int>(-list.front())) +
+                            ". What to do: give a folder that rank 0 can read");
         return list;
     }
 

@@ -129,7 +129,8 @@ public:
     Memory(tutti_comm* comm, std::size_t count) : comm_(comm), size_(count) {
         void* data = nullptr;
         if (count > static_cast<std::size_t>(-1) / sizeof(T))
-            detail::refuse(std::to_string(count) + " elements are more than memory can hold");
+            detail::refuse(std::to_string(count) + " elements are more than memory can hold",
+                           "pass a smaller count");
         check(tutti_mem_alloc(comm_, count * sizeof(T), &data));
         data_ = static_cast<T*>(data);
     }
@@ -223,8 +224,8 @@ private:
             detail::dtype_in<O> == dtype_)
             return starts;
         detail::refuse(std::to_string(starts.size()) + " inputs of " +
-                       std::to_string(std::ranges::size(out)) +
-                       " elements are not of the plan's number, count and type");
+                           std::to_string(std::ranges::size(out)) + " elements do not fit the plan",
+                       "pass as many inputs, of the count and type, as the plan was made for");
     }
     template <typename I, typename O>
     void check_fit(const I& in, const O& out) const {
@@ -235,7 +236,8 @@ private:
             (out_count_ == any || out_size == out_count_) && detail::dtype_in<O> == dtype_)
             return;
         detail::refuse("buffers of " + std::to_string(in_size) + " and " +
-                       std::to_string(out_size) + " elements are not of the plan's count and type");
+                           std::to_string(out_size) + " elements do not fit the plan",
+                       "pass buffers of the count and type that the plan was made for");
     }
     detail::Handle<tutti_plan, tutti_plan_destroy> plan_;
     std::size_t in_count_;

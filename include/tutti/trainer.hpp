@@ -245,10 +245,10 @@ public:
         const auto wanted =
             parts_->devices() * static_cast<std::size_t>(spec.options.micro_batches);
         if (samples.size() != wanted)
-            detail::refuse(std::to_string(samples.size()) + " numbers of samples; " +
-                           std::to_string(parts_->devices()) + " devices with " +
-                           std::to_string(spec.options.micro_batches) + " micro-batches have " +
-                           std::to_string(wanted));
+            detail::refuse("samples has " + std::to_string(samples.size()) + " numbers for " +
+                               std::to_string(parts_->devices()) + " devices with " +
+                               std::to_string(spec.options.micro_batches) + " micro-batches",
+                           "pass " + std::to_string(wanted) + " numbers");
         int64_t total = 0;
         detail::check_trainer(tutti_trainer_step(get(), samples.data(), &total));
         return total;
@@ -270,8 +270,9 @@ public:
             row_bytes *= static_cast<std::size_t>(table.shape[i]);
         if (row_elements * sizeof(T) != row_bytes)
             detail::refuse("a row of '" + parameter + "' has " + std::to_string(row_bytes) +
-                           " bytes, not " + std::to_string(row_elements) + " elements of " +
-                           std::to_string(sizeof(T)));
+                               " bytes, not " + std::to_string(row_elements) + " elements of " +
+                               std::to_string(sizeof(T)),
+                           "call sparse_pull with the parameter's type and elements of a row");
         std::vector<T> values(rows.size() * row_elements);
         detail::check_trainer(tutti_trainer_sparse_pull(get(), parameter.c_str(), total_rows,
                                                         rows.data(), rows.size(), values.data()));

@@ -111,8 +111,9 @@ public:
     std::span<T> elements() const {
         const tutti_array* a = tutti_value_array(get());
         if (!a || a->dtype != dtype_of<T>)
-            detail::refuse(std::string("value: it is no array of ") +
-                           tutti_dtype_name(dtype_of<T>));
+            detail::refuse(
+                std::string("value: it is not an array of ") + tutti_dtype_name(dtype_of<T>),
+                "ask for the array's own type");
         std::size_t count = 1;
         for (int d = 0; d < a->dims; ++d) count *= static_cast<std::size_t>(a->shape[d]);
         return {static_cast<T*>(a->data), count};
@@ -138,7 +139,8 @@ private:
         }
         if (wanted != count)
             detail::refuse("value: " + std::to_string(count) + " elements for a shape of " +
-                           std::to_string(wanted));
+                               std::to_string(wanted),
+                           "pass a shape of as many elements as the range");
         return a;
     }
     static Value sequence(tutti_value_kind kind, const std::vector<Value>& items) {
@@ -343,7 +345,7 @@ private:
     static std::size_t bytes_of(const In& in, Out& out) {
         const std::size_t bytes = std::ranges::size(in) * sizeof(std::ranges::range_value_t<In>);
         if (bytes != std::ranges::size(out) * sizeof(std::ranges::range_value_t<Out>))
-            detail::refuse("exchange: in and out differ in size");
+            detail::refuse("exchange: in and out differ in size", "pass two ranges of one size");
         return bytes;
     }
     std::unique_ptr<Parts> parts_;
@@ -416,7 +418,8 @@ public:
         for (const auto* list : {&spec.running_mean, &spec.running_var})
             if (!list->empty() && list->size() != devices)
                 detail::refuse("sync_bn: running statistics of " + std::to_string(list->size()) +
-                               " devices; the pool has " + std::to_string(devices));
+                                   " devices, but the pool has " + std::to_string(devices),
+                               "pass one array for each device of the pool");
         tutti_sync_bn_spec c = TUTTI_SYNC_BN_SPEC_INIT;
         c.channels = spec.channels;
         c.epsilon = spec.epsilon;

@@ -102,7 +102,8 @@ private:
     static void need(const char* what, std::size_t found, std::size_t wanted) {
         if (found != wanted)
             detail::refuse(std::string("sharded layer: ") + what + " has " + std::to_string(found) +
-                           " elements, not " + std::to_string(wanted));
+                               " elements, not " + std::to_string(wanted),
+                           "pass " + std::to_string(wanted) + " elements");
     }
     std::size_t features_;
     std::size_t batch_ = 0;

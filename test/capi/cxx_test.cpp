@@ -166,7 +166,7 @@ TEST_CASE("tutti.hpp: plans of v forms take buffers that end where their last bl
     REQUIRE(spaced == made(comm.plan_alltoallv<int16_t>(counts, counts, {}, gap), packed, 3));
     const auto text = [&](auto&& call) { return error_of(call); };
     REQUIRE(says(text([&] { made(comm.plan_allgatherv<int16_t>(counts, gap), packed, 2); }),
-                 "are not of the plan's"));
+                 "do not fit the plan"));
     REQUIRE(says(text([&] { comm.plan_allgatherv<int16_t>(pair); }), "for 1 ranks"));
 }
 
@@ -340,7 +340,7 @@ TEST_CASE("tutti.hpp: several inputs come as a range of ranges, in every form") 
     const std::vector<std::span<const float>> two{floats, floats};
     REQUIRE(says(error_of([&] { comm.allreduce_multi(both, longer); }),
                  "input 0 has 3 elements, output has 4"));
-    const std::string misfit = "are not of the plan's";
+    const std::string misfit = "do not fit the plan";
     REQUIRE(says(error_of([&] { plan.run(out); }), misfit));
     REQUIRE(says(error_of([&] { plan.run(two, floats); }), misfit));
     REQUIRE(says(error_of([&] { plan.run(std::vector{both[0]}, out); }),

@@ -359,7 +359,7 @@ TEST_CASE("uneven: a step takes a number for each device's micro-batch, no fewer
         [&] {
             trainer.step(std::array<int64_t, 2>{4, 4});
         },
-        "2 numbers of samples; 2 devices with 2 micro-batches have 4");
+        "samples has 2 numbers for 2 devices with 2 micro-batches. What to do: pass 4 numbers");
 }
 
 TEST_CASE("uneven: computed parameters come from the first replica that still has samples") {
