@@ -314,7 +314,7 @@ TEST_CASE("trainer: operations that fail or throw are named, and nothing hangs")
             tutti::Trainer trainer(std::move(spec));
             trainer.init_sync();
             const std::string text = error_of([&] { trainer.step(); });
-            expect::words(text, "/bad' threw: the disk is full");
+            expect::words(text, "/bad' threw an exception: the disk is full");
             fails = false;
             trainer.step();  // one process: it goes on
         }

@@ -39,7 +39,7 @@ TEST_CASE("faces: a nested batch is split over devices, and what is no array goe
     REQUIRE(parts[1]["more"][1].as_plain() == &tag);
     REQUIRE(!parts[0]["absent"]);
     REQUIRE(tutti::split_and_load(tutti::Value::array(up_to(1), {1}), 4).size() == 1);
-    expect::error([&] { (void)parts[0]["data"].elements<double>(); }, "no array of float64");
+    expect::error([&] { (void)parts[0]["data"].elements<double>(); }, "not an array of float64");
     expect::error([] { tutti::Value::array(Floats{1, 2}, {3}); }, "2 elements");
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("faces: a model on all devices with a synchronised layer, its outputs 
                 model.pool(),
                 {.channels = 1, .running_mean = {mean.data()}, .running_var = {mean.data()}});
         },
-        "of 1 devices; the pool has 2");
+        "of 1 devices, but the pool has 2");
 }
 
 TEST_CASE("faces: the sharded layer on one rank is a softmax cross-entropy") {
