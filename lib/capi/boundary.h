@@ -53,12 +53,22 @@ tutti_status guard(Body&& body) noexcept {
     return result ? TUTTI_OK : keep(result.error());
 }
 
-/// The same for a call on a communicator, whose rank the error then names.
-template <typename Body>
-tutti_status guard(const tutti_comm* comm, Body&& body) noexcept {
+inline Rank rank_of(const tutti_comm* comm) {
+    return comm ? comm->impl->rank() : nobody;
+}
+inline Rank rank_of(const tutti_plan* plan) {
+    return plan ? plan->comm->rank() : nobody;
+}
+inline Rank rank_of(const Request* request) {
+    return request ? request->keep->rank() : nobody;
+}
+
+/// The same for a call on a communicator, a plan or a request, whose rank the error then names. The
+/// handle must outlive a body that fails.
+template <typename Handle, typename Body>
+tutti_status guard(const Handle* handle, Body&& body) noexcept {
     const Result<> result = catching(body);
-    if (result) return TUTTI_OK;
-    return keep(comm ? on_rank(comm->impl->rank(), result.error()) : result.error());
+    return result ? TUTTI_OK : keep(on_rank(rank_of(handle), result.error()));
 }
 
 /// The error for a null pointer, naming function and argument.

@@ -28,10 +28,11 @@ Result<> check_in_place(const char* function, const Call& call) {
                            (in.counts[i] == 0 || in.displacements[i] == out.displacements[i]);
         if (!alike)
             return fail(Code::invalid,
-                        "{}: in place, but the block for rank {} has {} elements at {}, and the "
-                        "one from it {} at {}: they must be the same, or the buffers separate",
-                        function, i, in.counts[i], in.displacements[i], out.counts[i],
-                        out.displacements[i]);
+                        "{}: input and output are the same buffer, but the block for rank {} has "
+                        "{} elements at {}, and the block from rank {} has {} at {}",
+                        function, i, in.counts[i], in.displacements[i], i, out.counts[i],
+                        out.displacements[i])
+                .advice("use separate buffers, or the same counts and displacements for both");
     }
     return {};
 }
@@ -47,14 +48,15 @@ Result<> check_overlap(const char* function, const Call& call, const BufferRange
     const std::size_t a_own = in_range.row && !out_range.row ? in_range.own * bytes : 0;
     const std::size_t b_own = out_range.row && !in_range.row ? out_range.own * bytes : 0;
     if (a + a_own == b + b_own) return check_in_place(function, call);
-    return fail(
-        Code::invalid,
-        "{}: the input ({} bytes) and the output ({} bytes) overlap, {} bytes apart, and are "
-        "not in place: use separate buffers, or {}",
-        function, a_bytes, b_bytes, std::abs(b - a),
-        in_range.row == out_range.row ? "the same pointer for both"
-        : out_range.row               ? "as input this rank's own block of the output"
-                                      : "as output this rank's own block of the input");
+    return fail(Code::invalid,
+                "{}: the input ({} bytes) and the output ({} bytes) overlap, {} bytes apart, and "
+                "are "
+                "not in place",
+                function, a_bytes, b_bytes, std::abs(b - a))
+        .advice("use separate buffers, or {}",
+                in_range.row == out_range.row ? "the same pointer for both"
+                : out_range.row               ? "as input this rank's own block of the output"
+                                              : "as output this rank's own block of the input");
 }
 
 // An uneven call's own block is described twice where the rank has both buffers.
@@ -64,8 +66,10 @@ Result<> check_own_block(const char* function, const Communicator& comm, const C
     if (call.collective != Collective::gather && call.collective != Collective::scatter) return {};
     const std::size_t listed = list.counts[static_cast<std::size_t>(call.root)];
     if (listed == call.count) return {};
-    return fail(Code::invalid, "{}: the root's own block has {} elements, its list says {}",
-                function, call.count, listed);
+    return fail(Code::invalid,
+                "{}: the root's own block has {} elements, but its list of counts says {}",
+                function, call.count, listed)
+        .advice("make the root's count and its entry in the list of counts equal");
 }
 
 bool is_whole(const Call& call) {
@@ -88,10 +92,12 @@ Result<> check_two(const char* function, const Communicator& comm, const Call& c
     const BufferRange out_range = range_of(call, comm.rank(), comm.size(), Space::output);
     if (in_range.used && in_range.length > 0 && !in)
         return fail(Code::invalid, "{}: the input is NULL but count is {}", function,
-                    in_range.length);
+                    in_range.length)
+            .advice("pass a buffer of {} elements, or 0 as count", in_range.length);
     if (out_range.used && out_range.length > 0 && !out)
         return fail(Code::invalid, "{}: the output is NULL but count is {}", function,
-                    out_range.length);
+                    out_range.length)
+            .advice("pass a buffer of {} elements, or 0 as count", out_range.length);
     if (!in_range.used || !out_range.used || dtype_bytes(call.dtype) == 0) return {};
     return check_overlap(function, call, in_range, out_range, in, out);
 }
@@ -102,12 +108,14 @@ Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* o
     tutti_call_opts read = TUTTI_CALL_OPTS_INIT;
     if (!opts) return read;
     if (opts->struct_size == 0)
-        return fail(Code::invalid, "{}: opts.struct_size is 0: start from TUTTI_CALL_OPTS_INIT",
-                    function);
+        return fail(Code::invalid, "{}: opts.struct_size is 0", function)
+            .advice("initialise the options with TUTTI_CALL_OPTS_INIT");
     std::memcpy(&read, opts, std::min(opts->struct_size, sizeof read));
     if (read.wire_dtype >= 0)
         return fail(Code::unsupported,
-                    "{}: opts.wire_dtype is set, but this version sends data as it is", function);
+                    "{}: opts.wire_dtype is {}, but this version sends data in its own dtype only",
+                    function, read.wire_dtype)
+            .advice("set opts.wire_dtype to -1");
     return read;
 }
 
@@ -117,9 +125,8 @@ Result<> take_opts(const char* function, const tutti_call_opts& opts, Call& call
     if (!opts.name) return {};
     const auto name = CallName::of(opts.name);
     if (!name)
-        return fail(Code::invalid,
-                    "{}: opts.name is '{}', and a name has at most {} letters, digits and blanks",
-                    function, opts.name, CallName::longest);
+        return fail(Code::invalid, "{}: opts.name '{}' is not a valid name", function, opts.name)
+            .advice("give at most {} letters, digits and blanks", CallName::longest);
     call.name = *name;
     return {};
 }
@@ -176,9 +183,10 @@ Result<Call> alltoallv_call(const char* function, tutti_comm* comm, const BlockA
     const auto me = static_cast<std::size_t>(comm->impl->rank());
     if (call.input.counts[me] != call.output.counts[me])
         return fail(Code::invalid,
-                    "{}: this rank's block for itself has {} elements going out, {} "
-                    "coming in",
-                    function, call.input.counts[me], call.output.counts[me]);
+                    "{}: this rank's block for itself has {} elements in the input, but {} in the "
+                    "output",
+                    function, call.input.counts[me], call.output.counts[me])
+            .advice("give the same count at index {} of both lists", me);
     return call;
 }
 

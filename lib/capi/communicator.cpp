@@ -15,7 +15,11 @@ Result<Collective> parse_collective(const char* function, const char* name) {
     if (!name) return tutti::null_argument(function, "collective");
     for (int c = 0; c < tutti::collective_count; ++c)
         if (tutti::collective_traits[c].name == name) return static_cast<Collective>(c);
-    return tutti::fail(Code::invalid, "{}: there is no collective '{}'", function, name);
+    std::string names;
+    for (const auto& traits : tutti::collective_traits)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", traits.name);
+    return tutti::fail(Code::invalid, "{}: unknown collective '{}'", function, name)
+        .advice("give one of {}", names);
 }
 
 // A call that is only talked about.
@@ -40,7 +44,7 @@ template <typename Split>
 tutti_status make_part(const char* function, tutti_comm* comm, tutti_comm** part, Split&& split) {
     return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument(function, "comm");
-        if (!part) return tutti::null_argument(function, "the new communicator");
+        if (!part) return tutti::null_argument(function, "the place for the new communicator");
         *part = nullptr;
         TUTTI_ASSIGN(auto made, split(*comm->impl));
         if (made) *part = new tutti_comm{std::move(made), 0, {}};
@@ -56,14 +60,11 @@ tutti_status tutti_comm_create(const tutti_config* config, tutti_comm** comm) {
     return tutti::guard([&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_comm_create", "comm");
         *comm = nullptr;
-        tutti_config* defaults = nullptr;
+        tutti_config defaults;
         if (!config) {
-            // Its error is this thread's last one already; hand the same on.
-            if (const tutti_status status = tutti_config_create(&defaults); status != TUTTI_OK)
-                return tutti::fail(static_cast<Code>(status), "{}", tutti_last_error());
-            config = defaults;
+            TUTTI_ASSIGN(defaults.values, tutti::config_of_process());
+            config = &defaults;
         }
-        const std::unique_ptr<tutti_config> owned(defaults);
         auto made = tutti::Communicator::create(
             config->values, config->make_store ? config->make_store(*config) : nullptr);
         if (!made) return tl::unexpected(std::move(made).error());
@@ -185,8 +186,11 @@ tutti_status tutti_progress_fd(tutti_comm* comm, int* fd) {
         if (!fd) return tutti::null_argument("tutti_progress_fd", "fd");
         if (!comm->impl->manual())
             return tutti::fail(Code::unsupported,
-                               "tutti_progress_fd: this communicator has a thread of its own; set "
-                               "\"progress\" to \"manual\"");
+                               "tutti_progress_fd: this communicator has a progress thread, and no "
+                               "descriptor to wait for")
+                .advice(
+                    "set \"progress\" to \"manual\" (TUTTI_PROGRESS=manual) before "
+                    "tutti_comm_create");
         *fd = comm->impl->progress().fd();
         return {};
     });

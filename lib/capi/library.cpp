@@ -62,16 +62,15 @@ Result<> convert(const void* in, tutti_dtype in_dtype, void* out, tutti_dtype ou
     if (count > 0 && (!in || !out)) return null_argument("tutti_convert", in ? "out" : "in");
     const char *from = tutti_dtype_name(in_dtype), *to = tutti_dtype_name(out_dtype);
     if (!from || !to)
-        return fail(Code::invalid, "tutti_convert: {} is no dtype", from ? out_dtype : in_dtype);
+        return fail(Code::invalid, "tutti_convert: unknown dtype {}", from ? out_dtype : in_dtype)
+            .advice("give a dtype from 0 to {} (tutti_dtype_name names them)", dtype_count - 1);
     const bool same = in_dtype == out_dtype;
     const bool widens = out_dtype == TUTTI_FLOAT32;
     const auto narrow = static_cast<Dtype>(widens ? in_dtype : out_dtype);
     if (!same &&
         (!is_float(narrow) || dtype_bytes(narrow) > 2 || (!widens && in_dtype != TUTTI_FLOAT32)))
-        return fail(
-            Code::unsupported,
-            "tutti_convert: from {} to {}; there is float32 to and from 16- and 8-bit floats", from,
-            to);
+        return fail(Code::unsupported, "tutti_convert: cannot convert from {} to {}", from, to)
+            .advice("convert between float32 and a float of 16 or 8 bits");
     const ReduceArgs args{.dst = out, .a = in, .count = count};
     if (same) {
         Reducer::mover(dtype_bytes(narrow)).move(Width::raw, Width::final, false)(args);
@@ -183,8 +182,11 @@ tutti_status tutti_config_set_store(tutti_config* config, const tutti_store_call
         if (!callbacks) return tutti::null_argument("tutti_config_set_store", "callbacks");
         if (callbacks->struct_size < sizeof(tutti_store_callbacks))
             return tutti::fail(tutti::Code::invalid,
-                               "tutti_config_set_store: struct_size is {}, at least {} is needed",
-                               callbacks->struct_size, sizeof(tutti_store_callbacks));
+                               "tutti_config_set_store: callbacks.struct_size is {}, which is too "
+                               "small",
+                               callbacks->struct_size)
+                .advice("set it to sizeof(tutti_store_callbacks), which is {}",
+                        sizeof(tutti_store_callbacks));
         if (!callbacks->set || !callbacks->get || !callbacks->add)
             return tutti::null_argument("tutti_config_set_store", "one of set, get and add");
         config->callbacks = *callbacks;

@@ -44,12 +44,14 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
         TUTTI_TRY(tutti::check_comm("tutti_mem_register", comm));
         if (!data) return tutti::null_argument("tutti_mem_register", "data");
         if (bytes == 0)
-            return tutti::fail(Code::invalid, "tutti_mem_register: 0 bytes are no memory");
+            return tutti::fail(Code::invalid, "tutti_mem_register: bytes is 0")
+                .advice("give the size of the memory in bytes, 1 or more");
         if (fd != -1)
             return tutti::fail(Code::unsupported,
                                "tutti_mem_register: fd is {}, but no transport of this build maps "
-                               "the program's shared memory; with -1 it is registered for networks",
-                               fd);
+                               "the program's shared memory",
+                               fd)
+                .advice("give -1 as fd, which registers the memory for networks");
         TUTTI_ASSIGN(const bool on_device, comm->impl->offload().owns(data));
         if (on_device)
             return comm->impl->offload().add_memory(static_cast<std::byte*>(data), bytes);

@@ -17,17 +17,16 @@ Result<UserOperator> read_spec(const tutti_op_spec* spec) {
     constexpr const char* function = "tutti_op_create";
     if (!spec) return null_argument(function, "spec");
     if (spec->struct_size == 0)
-        return fail(Code::invalid, "{}: spec.struct_size is 0: start from TUTTI_OP_SPEC_INIT",
-                    function);
+        return fail(Code::invalid, "{}: spec.struct_size is 0", function)
+            .advice("initialise the spec with TUTTI_OP_SPEC_INIT");
     tutti_op_spec read = TUTTI_OP_SPEC_INIT;
     std::memcpy(&read, spec, std::min(spec->struct_size, sizeof read));
     if (!read.combine) return null_argument(function, "spec.combine");
     // Which dtype it will have is not known yet: at least one byte an element.
     if (read.item_elements < 1 || read.item_elements > max_mover_bytes)
-        return fail(
-            Code::invalid,
-            "{}: spec.item_elements is {}: give 1 to {}, as an item has at most that many bytes",
-            function, read.item_elements, max_mover_bytes);
+        return fail(Code::invalid, "{}: spec.item_elements is {}, which is out of range", function,
+                    read.item_elements)
+            .advice("give 1 to {} elements an item", max_mover_bytes);
     UserOperator op;
     op.combine = read.combine;
     op.user = read.user;
@@ -40,8 +39,8 @@ Result<Call> several_inputs(const char* function, tutti_comm* comm, int nin, std
                             tutti_dtype dtype, tutti_op op) {
     if (!comm) return null_argument(function, "comm");
     if (nin < 1 || nin > most_inputs)
-        return fail(Code::invalid, "rank {}: {}: nin is {}: give 1 to {} inputs",
-                    comm->impl->rank(), function, nin, most_inputs);
+        return fail(Code::invalid, "{}: nin is {}, which is out of range", function, nin)
+            .advice("give 1 to {} inputs", most_inputs);
     Call call = plain_call(Collective::allreduce, count, dtype, op);
     call.inputs = nin;
     return call;
@@ -55,9 +54,10 @@ Result<> check_inputs(const char* function, const Communicator& comm, const Call
                       const void* const* ins, void* out) {
     if (!ins) return null_argument(function, "ins");
     for (int i = 0; i < call.inputs; ++i) {
-        const std::string name = fmt::format("rank {}: {}: ins[{}]", comm.rank(), function, i);
+        const std::string name = fmt::format("{}: ins[{}]", function, i);
         if (!ins[i] && call.count > 0)
-            return fail(Code::invalid, "{} is NULL but count is {}", name, call.count);
+            return fail(Code::invalid, "{} is NULL but count is {}", name, call.count)
+                .advice("pass a buffer of {} elements, or 0 as count", call.count);
         TUTTI_TRY(check_buffers(name.c_str(), comm, call, ins[i], out));
     }
     return {};

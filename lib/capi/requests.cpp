@@ -13,7 +13,8 @@ tutti_status take(tutti_request** handle) {
     const std::unique_ptr<tutti::Request> request(tutti::from_c(*handle));
     *handle = nullptr;
     const Code code = request->code.load(std::memory_order_acquire);
-    return code == Code::ok ? TUTTI_OK : tutti::keep(request->error);
+    if (code == Code::ok) return TUTTI_OK;
+    return tutti::keep(tutti::on_rank(request->keep->rank(), request->error));
 }
 
 // in of an allreduce_multi is the list of its inputs.
@@ -31,7 +32,8 @@ extern "C" {
 tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms) {
     if (!request || !*request) return TUTTI_OK;
     bool done = false;
-    const tutti_status status = tutti::guard([&]() -> Result<> {
+    const tutti::Request* const waited = tutti::from_c(*request);
+    const tutti_status status = tutti::guard(waited, [&]() -> Result<> {
         tutti::Request& r = *tutti::from_c(*request);
         if (auto home = r.keep->forked(); !home) {
             *request = nullptr;  // the parent's: let it lie
@@ -42,7 +44,8 @@ tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms) {
         if (done || timeout_ms == 0) return {};
         return tutti::fail(Code::timeout,
                            "tutti_wait: the operation is not done after {} ms; it goes on",
-                           timeout_ms);
+                           timeout_ms)
+            .advice("wait for the same request again, or give a longer timeout");
     });
     if (done) return take(request);
     return status == TUTTI_OK ? TUTTI_IN_PROGRESS : status;
@@ -54,20 +57,21 @@ tutti_status tutti_test(tutti_request** request) {
 
 tutti_status tutti_request_on_complete(tutti_request* request, void (*fn)(tutti_status, void* user),
                                        void* user) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(tutti::from_c(request), [&]() -> Result<> {
         if (!request) return tutti::null_argument("tutti_request_on_complete", "request");
         if (!fn) return tutti::null_argument("tutti_request_on_complete", "fn");
         TUTTI_TRY(tutti::from_c(request)->keep->forked());
         if (!tutti::from_c(request)->completion.set_callback(
                 [fn, user](Code code) { fn(tutti::to_c(code), user); }))
             return tutti::fail(Code::invalid,
-                               "tutti_request_on_complete: the request has a callback already");
+                               "tutti_request_on_complete: the request has a callback already")
+                .advice("set one callback for each request");
         return {};
     });
 }
 
 tutti_status tutti_request_fd(tutti_request* request, int* fd) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(tutti::from_c(request), [&]() -> Result<> {
         if (!request) return tutti::null_argument("tutti_request_fd", "request");
         if (!fd) return tutti::null_argument("tutti_request_fd", "fd");
         TUTTI_TRY(tutti::from_c(request)->keep->forked());
@@ -78,7 +82,7 @@ tutti_status tutti_request_fd(tutti_request* request, int* fd) {
 
 tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
                               tutti_request** request) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(plan, [&]() -> Result<> {
         if (!plan) return tutti::null_argument("tutti_plan_start", "plan");
         if (!request) return tutti::null_argument("tutti_plan_start", "request");
         *request = nullptr;
@@ -90,7 +94,7 @@ tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
 }
 
 tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
-    return tutti::guard([&]() -> Result<> {
+    return tutti::guard(plan, [&]() -> Result<> {
         if (!plan) return tutti::null_argument("tutti_plan_run", "plan");
         TUTTI_TRY(check_run("tutti_plan_run", *plan, in, out));
         return plan->comm->calls().run(*plan->impl, in, out);

@@ -27,11 +27,12 @@ struct Asked {
 Result<std::size_t> length_of(const char* function, const Asked& asked) {
     const std::size_t element_bytes = dtype_bytes(static_cast<Dtype>(asked.dtype));
     if (asked.dtype < 0 || element_bytes == 0)
-        return fail(Code::invalid, "{}: {} is no dtype (0 … {})", function, asked.dtype,
-                    dtype_count - 1);
+        return fail(Code::invalid, "{}: unknown dtype {}", function, asked.dtype)
+            .advice("give a dtype from 0 to {} (tutti_dtype_name names them)", dtype_count - 1);
     if (asked.count > std::numeric_limits<std::ptrdiff_t>::max() / element_bytes)
         return fail(Code::invalid, "{}: {} elements of {} are more bytes than memory can hold",
-                    function, asked.count, dtype_name(static_cast<Dtype>(asked.dtype)));
+                    function, asked.count, dtype_name(static_cast<Dtype>(asked.dtype)))
+            .advice("give the count in elements, not more than the buffer holds");
     return asked.count * element_bytes;
 }
 
@@ -108,7 +109,7 @@ Result<> wait_all(tutti_comm* comm, std::vector<std::unique_ptr<Request>> reques
 }
 
 tutti_status blocking(const char* function, tutti_comm* comm, const Asked& asked) {
-    return guard([&]() -> Result<> {
+    return guard(comm, [&]() -> Result<> {
         if (!comm) return null_argument(function, "comm");
         if (comm->group_depth > 0) return add_to_group(function, comm, asked);
         TUTTI_ASSIGN(const bool device, on_device(comm, asked));
@@ -124,7 +125,7 @@ tutti_status blocking(const char* function, tutti_comm* comm, const Asked& asked
 
 tutti_status nonblocking(const char* function, tutti_comm* comm, const Asked& asked,
                          const tutti_call_opts* opts, tutti_request** request) {
-    return guard([&]() -> Result<> {
+    return guard(comm, [&]() -> Result<> {
         if (!comm) return null_argument(function, "comm");
         if (!request) return null_argument(function, "request");
         *request = nullptr;
@@ -256,7 +257,8 @@ tutti_status tutti_group_end(tutti_comm* comm) {
         TUTTI_TRY(check_comm("tutti_group_end", comm));
         TUTTI_TRY(comm->impl->may_call());
         if (comm->group_depth == 0)
-            return fail(Code::invalid, "tutti_group_end: there was no tutti_group_start");
+            return fail(Code::invalid, "tutti_group_end: no group is open on this communicator")
+                .advice("call tutti_group_start before the calls of the group");
         if (--comm->group_depth > 0) return {};
         const auto on_devices = std::exchange(comm->device_group, {});
         const auto launched =

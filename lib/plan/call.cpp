@@ -21,7 +21,8 @@ Result<> check_lengths(const Call& call, Rank ranks) {
     const std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / dtype_bytes(call.dtype);
     const auto too_much = [&](std::size_t elements) {
         return fail(Code::invalid, "{} elements of {} are more bytes than memory can hold",
-                    elements, dtype_name(call.dtype));
+                    elements, dtype_name(call.dtype))
+            .advice("give the count in elements, not more than the buffer holds");
     };
     const bool blocks = traits_of(call.collective).cut != Cut::whole && !call.uneven;
     if (call.count > most / (blocks ? static_cast<std::size_t>(ranks) : 1))
@@ -33,8 +34,10 @@ Result<> check_lengths(const Call& call, Rank ranks) {
             if (n > most - sum) return too_much(n);
             sum += n;
             if (!list->displacements.empty() && list->displacements[i] > most - n)
-                return fail(Code::invalid, "block {} of {} elements at {} is past all memory", i, n,
-                            list->displacements[i]);
+                return fail(Code::invalid,
+                            "block {} of {} elements at displacement {} is past the end of memory",
+                            i, n, list->displacements[i])
+                    .advice("give displacements in elements that lie within the buffer");
         }
     }
     return {};

@@ -19,8 +19,9 @@ Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadl
     while (out.opening && !deadline.passed() && !net::wait_cancelled())
         outcome_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(longest_wait_ms)));
     if (out.opening)
-        return fail_rank(Code::timeout, peer, "lane {} to rank {} is still being opened", lane,
-                         peer);
+        return fail_rank(Code::timeout, peer,
+                         "another thread is still opening the connection to rank {} (lane {})",
+                         peer, lane);
     if (!out.sender) {
         out.opening = true;
         lock.unlock();
@@ -45,7 +46,7 @@ Error ChannelTable::in_group(Error error, Rank peer) const {
         error.rank = group_.of_job(error.rank);
     if (in_job != peer)
         error.message =
-            fmt::format("to rank {}, which is rank {} of the job: {}", peer, in_job, error.message);
+            fmt::format("rank {} is rank {} of the job: {}", peer, in_job, error.message);
     return error;
 }
 
@@ -98,14 +99,14 @@ void ChannelTable::opened(const ChannelId& id, std::unique_ptr<Receiver> receive
     const Rank peer = group_.of_job(id.peer);
     if (peer == nobody) {
         log::warn(
-            "rank {} of the job opened a channel of a communicator that it is not in: ignored",
+            "ignored a channel that rank {} of the job opened for a communicator that it is not in",
             id.peer);
         return;
     }
     ReceiverSlot* slot = this->receiver(peer, id.lane);
     const std::lock_guard lock(mutex_);
     if (slot->receiver.load(std::memory_order_relaxed)) {
-        log::warn("rank {} opened lane {} a second time: ignored", id.peer, id.lane);
+        log::warn("ignored lane {}, which rank {} opened a second time", id.lane, id.peer);
         return;
     }
     receivers_.push_back(std::move(receiver));

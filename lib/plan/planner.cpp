@@ -66,16 +66,17 @@ Result<> Planner::check(const Call& call, int stream) const {
 Result<> Planner::check_arguments(const Call& call, int stream) const {
     const auto dtype = static_cast<int32_t>(call.dtype);
     if (dtype < 0 || dtype >= dtype_count)
-        return fail(Code::invalid, "{} is no dtype: give one of 0 … {} (tutti_dtype_name)", dtype,
-                    dtype_count - 1);
+        return fail(Code::invalid, "unknown dtype {}", dtype)
+            .advice("give a dtype from 0 to {} (tutti_dtype_name names them)", dtype_count - 1);
     TUTTI_TRY(reduction(call));
     if (call.root < 0 || call.root >= place_.size)
-        return fail(Code::invalid, "root {} is out of range: ranks go from 0 to {}", call.root,
-                    place_.size - 1);
+        return fail(Code::invalid, "root {} is out of range", call.root)
+            .advice("give a rank from 0 to {}", place_.size - 1);
     TUTTI_TRY(check_lengths(call, place_.size));
     if (stream >= config_.nrings)
-        return fail(Code::invalid, "stream {} is out of range: there are {} (TUTTI_NRINGS)", stream,
-                    config_.nrings);
+        return fail(Code::invalid, "stream {} is out of range", stream)
+            .advice("give a stream from 0 to {}, or raise TUTTI_NRINGS on every rank",
+                    config_.nrings - 1);
     return {};
 }
 
@@ -93,10 +94,9 @@ Result<Op> Planner::make_premul_sum(const void* scalar, Dtype dtype) {
     op.owner = serial_;
     op.scalar_dtype = dtype;
     if (dtype_bytes(dtype) == 0)
-        return fail(Code::invalid,
-                    "rank {}: tutti_op_create_premul_sum: {} is no dtype: give one of 0 … {} "
-                    "(tutti_dtype_name)",
-                    place_.rank, static_cast<int32_t>(dtype), dtype_count - 1);
+        return fail(Code::invalid, "tutti_op_create_premul_sum: unknown dtype {}",
+                    static_cast<int32_t>(dtype))
+            .advice("give a dtype from 0 to {} (tutti_dtype_name names them)", dtype_count - 1);
     std::memcpy(op.scalar.data(), scalar, dtype_bytes(dtype));
     op.number = ++premul_sums_;
     return add_operator(op);
@@ -135,7 +135,7 @@ std::vector<Choice> Planner::candidates(const Call& call) const {
 
 std::string Planner::explain(const Call& call) const {
     const auto choice = choose(call);
-    if (!choice) return choice.error().message + "\n";
+    if (!choice) return error_text(choice.error()) + "\n";
     std::string text =
         fmt::format("{} of {} bytes on {} ranks{}: {}\n  because: {}\n",
                     collective_name(call.collective), bytes_of(call), place_.size,

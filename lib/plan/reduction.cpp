@@ -16,9 +16,9 @@ Result<> check_divisible(const Call& call, uint32_t item) {
     if (item == 1) return {};
     const auto refuse = [&](std::size_t n) {
         return fail(Code::invalid,
-                    "the operator works on items of {} elements, and {} is not a whole number "
-                    "of them: give counts and displacements that are",
-                    item, n);
+                    "the operator works on items of {} elements, and {} is not a multiple of {}",
+                    item, n, item)
+            .advice("give counts and displacements that are multiples of {}", item);
     };
     if (call.count % item != 0) return refuse(call.count);
     for (const BlockList* list : {&call.input, &call.output})
@@ -38,17 +38,17 @@ Result<Factor> factor_of(const UserOperator& op, Dtype dtype) {
         return factor;
     }
     if (wide && op.scalar_dtype == Dtype::float32) return op.scalar;
-    return fail(Code::invalid,
-                "the pre-multiplied sum's scalar is {}, the data {}: they must be the same, or the "
-                "scalar float32 and the data floats of 16 or 8 bits",
-                dtype_name(op.scalar_dtype), dtype_name(dtype));
+    return fail(Code::invalid, "the pre-multiplied sum's scalar is {}, but the data is {}",
+                dtype_name(op.scalar_dtype), dtype_name(dtype))
+        .advice(
+            "make the scalar with the dtype of the data, or with float32 for data that are floats "
+            "of 16 or 8 bits");
 }
 
 Result<Reduction> of_premul(const Call& call, const UserOperator& op, uint64_t owner) {
     if (op.owner != owner)
-        return fail(Code::invalid,
-                    "the pre-multiplied sum was made for another communicator: its scalars are "
-                    "those of that one's ranks; make one for this (tutti_op_create_premul_sum)");
+        return fail(Code::invalid, "the pre-multiplied sum was made for another communicator")
+            .advice("make one for this communicator (tutti_op_create_premul_sum)");
     Reduction r;
     TUTTI_ASSIGN(r.reducer, Reducer::make(call.dtype, Op::sum));
     TUTTI_ASSIGN(r.factor, factor_of(op, call.dtype));
@@ -73,8 +73,10 @@ Result<Reduction> of_built_in(const Call& call) {
     TUTTI_ASSIGN(r.reducer, Reducer::make(call.dtype, call.op));
     if (call.op == Op::avg && is_prefix(call.collective))
         return fail(Code::invalid,
-                    "avg is not defined on it, as each rank combines another number of "
-                    "contributions: take sum, and divide by the rank's own");
+                    "avg is not defined for {}, in which each rank combines a different number of "
+                    "contributions",
+                    collective_name(call.collective))
+            .advice("use sum, and divide by the rank's own number of contributions");
     r.tag_bits = pack_call(0, 0, static_cast<uint32_t>(call.op));
     // All ranks must divide an average by the same number: they compare this hash.
     if (call.op == Op::avg && call.inputs > 0)

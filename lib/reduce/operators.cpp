@@ -21,12 +21,10 @@ Table& table() {
 
 ErrorResult unknown(const Table& t, int32_t handle) {
     if (handle >= first_user_op && handle < t.next)
-        return fail(Code::invalid,
-                    "operator {} was destroyed: call tutti_op_destroy after its last use", handle);
-    return fail(
-        Code::invalid,
-        "there is no operator {}: give a built-in one (0 … {}) or a handle of tutti_op_create",
-        handle, op_count - 1);
+        return fail(Code::invalid, "operator {} was destroyed", handle)
+            .advice("call tutti_op_destroy after the operator's last use");
+    return fail(Code::invalid, "unknown operator {}", handle)
+        .advice("give a built-in operator (0 to {}) or a handle of tutti_op_create", op_count - 1);
 }
 
 }  // namespace
@@ -50,7 +48,8 @@ Result<UserOperator> find_operator(Op op) {
 
 Result<> remove_operator(Op op) {
     if (op_name(op) != "unknown")
-        return fail(Code::invalid, "{} is built in and cannot be destroyed", op_name(op));
+        return fail(Code::invalid, "{} is built in and cannot be destroyed", op_name(op))
+            .advice("destroy only handles of tutti_op_create and tutti_op_create_premul_sum");
     Table& t = table();
     const std::lock_guard lock(t.mutex);
     const auto handle = static_cast<int32_t>(op);

@@ -107,18 +107,18 @@ std::string_view op_name(Op op) {
 
 Result<Reducer> Reducer::make(Dtype dtype, Op op) {
     if (!is_known(dtype)) {
-        return fail(Code::invalid, "there is no dtype {}: give one of {}",
-                    static_cast<int32_t>(dtype), dtype_list());
+        return fail(Code::invalid, "unknown dtype {}", static_cast<int32_t>(dtype))
+            .advice("give one of {}", dtype_list());
     }
     if (!is_known(op)) {
-        return fail(Code::invalid, "there is no operator {}: give one of {}",
-                    static_cast<int32_t>(op), op_list());
+        return fail(Code::invalid, "unknown operator {}", static_cast<int32_t>(op))
+            .advice("give one of {}", op_list());
     }
     if (is_bitwise(op) && is_float(dtype)) {
-        return fail(Code::invalid,
-                    "{} is not defined on {}: bitwise operators take integers only; to combine the "
-                    "bits of floats, pass them as an unsigned integer of the same size",
-                    op_name(op), dtype_name(dtype));
+        return fail(Code::invalid, "{} is not defined on {}: bitwise operators take integers only",
+                    op_name(op), dtype_name(dtype))
+            .advice(
+                "pass the floats as an unsigned integer of the same size to combine their bits");
     }
     Reducer reducer;
     reducer.dtype_ = dtype;
@@ -135,14 +135,16 @@ Reducer Reducer::mover(std::size_t element_bytes) {
 
 Result<Reducer> Reducer::custom(const UserFunction& function) {
     if (!is_known(function.dtype)) {
-        return fail(Code::invalid, "there is no dtype {}: give one of {}",
-                    static_cast<int32_t>(function.dtype), dtype_list());
+        return fail(Code::invalid, "unknown dtype {}", static_cast<int32_t>(function.dtype))
+            .advice("give one of {}", dtype_list());
     }
     const std::size_t bytes = function.item * dtype_bytes(function.dtype);
     if (bytes == 0 || bytes > max_mover_bytes) {
-        return fail(Code::invalid,
-                    "the operator's items of {} {} elements are {} bytes: they may have 1 to {}",
-                    function.item, dtype_name(function.dtype), bytes, max_mover_bytes);
+        return fail(
+                   Code::invalid,
+                   "the operator's items of {} elements of {} have {} bytes, which is out of range",
+                   function.item, dtype_name(function.dtype), bytes)
+            .advice("give items of 1 to {} bytes", max_mover_bytes);
     }
     Reducer reducer = mover(bytes);
     reducer.dtype_ = function.dtype;

@@ -135,7 +135,7 @@ TEST_CASE("capi: what is not changed comes back from float32, and ties go to eve
     REQUIRE(copy[1] == -2);
     REQUIRE(tutti_convert(nullptr, TUTTI_FLOAT32, nullptr, TUTTI_FLOAT16, 0) == TUTTI_OK);
     expect_invalid(tutti_convert(nullptr, TUTTI_FLOAT32, rounded, TUTTI_FLOAT16, 1), "in is NULL");
-    expect_invalid(tutti_convert(between, TUTTI_FLOAT32, rounded, 99, 1), "99 is no dtype");
+    expect_invalid(tutti_convert(between, TUTTI_FLOAT32, rounded, 99, 1), "unknown dtype 99");
     REQUIRE(tutti_convert(between, TUTTI_FLOAT32, copy, TUTTI_FLOAT64, 1) == TUTTI_ERR_UNSUPPORTED);
     REQUIRE(std::string(tutti_last_error()).find("from float32 to float64") != std::string::npos);
 }

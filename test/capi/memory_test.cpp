@@ -53,7 +53,7 @@ TEST_CASE("memory: the program's own is registered once and by its beginning") {
     REQUIRE(tutti_mem_register(c, data.data(), 4000, -1) == TUTTI_OK);
     expect(tutti_mem_register(c, data.data(), 400, -1), TUTTI_ERR_INVALID, "registered already");
     expect(tutti_mem_deregister(c, data.data() + 1), TUTTI_ERR_INVALID, "has not registered");
-    expect(tutti_mem_free(c, data.data()), TUTTI_ERR_INVALID, "has not handed out");
+    expect(tutti_mem_free(c, data.data()), TUTTI_ERR_INVALID, "has not allocated");
     REQUIRE(tutti_mem_deregister(c, data.data()) == TUTTI_OK);
     expect(tutti_mem_deregister(c, data.data()), TUTTI_ERR_INVALID, "has not registered");
 }
@@ -69,7 +69,7 @@ TEST_CASE("memory: what cannot be is refused") {
     REQUIRE(data == nullptr);
     expect(tutti_mem_alloc(c, SIZE_MAX / 4, &data), TUTTI_ERR_NO_MEMORY, "no memory for");
     expect(tutti_mem_register(c, nullptr, 1, -1), TUTTI_ERR_INVALID, "data is NULL");
-    expect(tutti_mem_register(c, &x, 0, -1), TUTTI_ERR_INVALID, "0 bytes");
+    expect(tutti_mem_register(c, &x, 0, -1), TUTTI_ERR_INVALID, "bytes is 0");
     expect(tutti_mem_register(c, &x, SIZE_MAX, -1), TUTTI_ERR_INVALID, "past the end of memory");
     expect(tutti_mem_register(c, &x, 4, 7), TUTTI_ERR_UNSUPPORTED, "fd is 7");
 }

@@ -41,11 +41,13 @@ TEST_CASE("capi operators: a specification that makes no sense is refused by its
     expect_invalid(tutti_op_create(&spec, &op), "tutti_op_create: spec.combine is NULL");
     spec = spec_of();
     spec.struct_size = 0;
-    expect_invalid(tutti_op_create(&spec, &op), "start from TUTTI_OP_SPEC_INIT");
+    expect_invalid(tutti_op_create(&spec, &op), "initialise the spec with TUTTI_OP_SPEC_INIT");
     spec = spec_of(0);
-    expect_invalid(tutti_op_create(&spec, &op), "spec.item_elements is 0: give 1 to 64");
+    expect_invalid(tutti_op_create(&spec, &op),
+                   "spec.item_elements is 0, which is out of range. What to do: give 1 to 64");
     spec = spec_of(65);
-    expect_invalid(tutti_op_create(&spec, &op), "spec.item_elements is 65: give 1 to 64");
+    expect_invalid(tutti_op_create(&spec, &op),
+                   "spec.item_elements is 65, which is out of range. What to do: give 1 to 64");
     REQUIRE(op == -1);
 }
 
@@ -62,8 +64,8 @@ TEST_CASE("capi operators: a pre-multiplied sum needs a communicator, a scalar a
                    std::string(function) + "op is NULL");
     for (const tutti_dtype dtype : {-1, 14})
         expect_invalid(tutti_op_create_premul_sum(comm, &two, dtype, &op),
-                       "rank 0: " + std::string(function) + std::to_string(dtype) +
-                           " is no dtype: give one of 0 … 13");
+                       "rank 0: " + std::string(function) + "unknown dtype " +
+                           std::to_string(dtype) + ". What to do: give a dtype from 0 to 13");
     REQUIRE(op == -1);
 }
 
@@ -96,7 +98,7 @@ TEST_CASE(
     REQUIRE(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, op) == TUTTI_OK);
     REQUIRE(tutti_op_destroy(op) == TUTTI_OK);
     const std::string gone = "operator " + std::to_string(op) + " was destroyed";
-    const std::string cure = ": call tutti_op_destroy after its last use";
+    const std::string cure = ". What to do: call tutti_op_destroy after the operator's last use";
     expect_invalid(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, op),
                    "rank 0: allreduce: " + gone + cure);
     expect_invalid(tutti_scan(comm, &x, &x, 1, TUTTI_FLOAT32, op), "rank 0: scan: " + gone);
@@ -106,11 +108,12 @@ TEST_CASE(
     tutti_plan* plan = nullptr;
     expect_invalid(tutti_plan_allreduce(comm, 1, TUTTI_FLOAT32, op, nullptr, &plan), gone);
     REQUIRE(plan == nullptr);
-    expect_invalid(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, 1 << 30),
-                   "there is no operator 1073741824: give a built-in one (0 … 7) or a handle");
+    expect_invalid(
+        tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, 1 << 30),
+        "unknown operator 1073741824. What to do: give a built-in operator (0 to 7) or a handle");
     expect_invalid(tutti_op_destroy(op), gone);
-    expect_invalid(tutti_op_destroy(1 << 30), "there is no operator 1073741824");
-    expect_invalid(tutti_op_destroy(-1), "there is no operator -1");
+    expect_invalid(tutti_op_destroy(1 << 30), "unknown operator 1073741824");
+    expect_invalid(tutti_op_destroy(-1), "unknown operator -1");
     expect_invalid(tutti_op_destroy(TUTTI_AVG), "avg is built in");
 }
 
@@ -147,14 +150,15 @@ TEST_CASE("capi operators: an operator that does not go with the data is refused
     void* const x = data.data();
     expect_invalid(
         tutti_allreduce(comm, x, x, 1, TUTTI_FLOAT64, by_float),
-        "rank 0: allreduce: the pre-multiplied sum's scalar is float32, the data float64");
-    expect_invalid(tutti_allreduce(comm, x, x, 1, TUTTI_INT32, by_float), "the data int32");
+        "rank 0: allreduce: the pre-multiplied sum's scalar is float32, but the data is float64");
+    expect_invalid(tutti_allreduce(comm, x, x, 1, TUTTI_INT32, by_float), "the data is int32");
     expect_invalid(tutti_allreduce(other, x, x, 1, TUTTI_FLOAT32, by_float),
                    "rank 0: allreduce: the pre-multiplied sum was made for another communicator");
     expect_invalid(tutti_exscan(comm, x, x, 3, TUTTI_FLOAT32, pairs),
                    "rank 0: exscan: the operator works on items of 2 elements, and 3 is not");
     expect_invalid(tutti_allreduce(comm, x, x, 16, TUTTI_FLOAT64, wide),
-                   "items of 16 float64 elements are 128 bytes: they may have 1 to 64");
+                   "items of 16 elements of float64 have 128 bytes, which is out of range. What to "
+                   "do: give items of 1 to 64 bytes");
     const size_t odd[] = {3};
     expect_invalid(tutti_reduce_scatterv(comm, x, x, odd, TUTTI_FLOAT32, pairs),
                    "rank 0: reduce_scatterv: the operator works on items of 2");
@@ -180,7 +184,8 @@ TEST_CASE("capi operators: several inputs need a list of 1 to 4096 that has no g
     expect_invalid(multi(nullptr, ins, 1), "tutti_allreduce_multi: comm is NULL");
     expect_invalid(multi(comm, nullptr, 1), "tutti_allreduce_multi: ins is NULL");
     for (const int nin : {0, -1, 4097}) {
-        const std::string words = "multi: nin is " + std::to_string(nin) + ": give 1 to 4096";
+        const std::string words = "multi: nin is " + std::to_string(nin) +
+                                  ", which is out of range. What to do: give 1 to 4096";
         expect_invalid(multi(comm, ins, nin), "rank 0: tutti_allreduce_" + words);
         expect_invalid(imulti(ins, nin, &request), "rank 0: tutti_iallreduce_" + words);
         expect_invalid(bind(nin, TUTTI_INT32, &plan), "rank 0: tutti_plan_allreduce_" + words);
@@ -190,7 +195,7 @@ TEST_CASE("capi operators: several inputs need a list of 1 to 4096 that has no g
     expect_invalid(imulti(ins, 2, &request), "rank 0: tutti_iallreduce_multi: ins[1] is NULL");
     expect_invalid(imulti(ins, 1, nullptr), "tutti_iallreduce_multi: request is NULL");
     expect_invalid(bind(1, TUTTI_INT32, nullptr), "tutti_plan_allreduce_multi: plan is NULL");
-    expect_invalid(bind(1, 77, &plan), "rank 0: allreduce_multi: 77 is no dtype");
+    expect_invalid(bind(1, 77, &plan), "rank 0: allreduce_multi: unknown dtype 77");
     expect_invalid(tutti_allreduce_multi(comm, ins, 1, x.data() + 1, 4, TUTTI_INT32, TUTTI_SUM),
                    "rank 0: tutti_allreduce_multi: ins[0]: the input (16 bytes) and the output (16 "
                    "bytes) overlap");

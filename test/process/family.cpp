@@ -299,12 +299,14 @@ void wrong(tutti_comm* comm) {
     counts.assign(counts.size(), 1);
     expect_error(tutti_alltoallv(comm, data.data(), counts.data(), there.data(), data.data(),
                                  counts.data(), back.data(), TUTTI_INT32),
-                 TUTTI_ERR_INVALID, "in place, but the block for rank 0 has 1 elements at 0");
+                 TUTTI_ERR_INVALID,
+                 "the same buffer, but the block for rank 0 has 1 elements at 0");
     opts.algorithm = "bruck";
     counts.assign(counts.size(), 1);
     expect_error(tutti_ialltoallv(comm, data.data(), counts.data(), nullptr, out.data(),
                                   counts.data(), nullptr, TUTTI_INT32, &opts, &request),
-                 TUTTI_ERR_UNSUPPORTED, "do not know their lengths; there are: pairwise");
+                 TUTTI_ERR_UNSUPPORTED,
+                 "do not know their lengths. What to do: use one of pairwise");
     // No rank may learn of the mismatch below while its refused calls above are still going on.
     need(tutti_barrier(comm), "barrier");
     // Rank 0 thinks that its block for rank 1 is longer than rank 1 does.

@@ -127,8 +127,8 @@ double sum_of(const SmallFloat& type, int last, std::size_t i, bool rounded) {
 
 // Two levels need several hosts, and one of several ranks.
 bool refused_for_hosts() {
-    return std::strstr(tutti_last_error(), "on one host;") != nullptr ||
-           std::strstr(tutti_last_error(), "has a host of its own;") != nullptr;
+    return std::strstr(tutti_last_error(), "on one host.") != nullptr ||
+           std::strstr(tutti_last_error(), "has a host of its own.") != nullptr;
 }
 
 template <typename T>

@@ -102,7 +102,7 @@ bool run_once(const Form& form, const Members& m, const Work<T>& work, std::size
     const tutti_status started =
         start(form, m, in.data(), out.data(), counts, work.dtype, work.op, &opts, &request);
     if (algorithm && started == TUTTI_ERR_UNSUPPORTED) {
-        require(std::strstr(tutti_last_error(), "there are: ") != nullptr, what);
+        require(std::strstr(tutti_last_error(), "What to do: use one of ") != nullptr, what);
         return false;
     }
     need(started, what);

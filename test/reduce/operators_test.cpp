@@ -62,8 +62,8 @@ TEST_CASE("user operator: an item has 1 to 64 bytes") {
         return Reducer::custom({.combine = compose, .dtype = dtype, .item = item});
     };
     REQUIRE(make(Dtype::float64, 8));
-    REQUIRE(says(make(Dtype::float64, 9).error(), "9 float64 elements are 72 bytes"));
-    REQUIRE(says(make(static_cast<Dtype>(99), 1).error(), "there is no dtype 99"));
+    REQUIRE(says(make(Dtype::float64, 9).error(), "9 elements of float64 have 72 bytes"));
+    REQUIRE(says(make(static_cast<Dtype>(99), 1).error(), "unknown dtype 99"));
 }
 
 TEST_CASE("operators: handles are never used twice, and a stale one is told from a wrong one") {
@@ -76,7 +76,7 @@ TEST_CASE("operators: handles are never used twice, and a stale one is told from
     REQUIRE(says(find_operator(first).error(), "was destroyed"));
     REQUIRE(says(remove_operator(first).error(), "was destroyed"));
     REQUIRE(add_operator(op) != first);
-    REQUIRE(says(find_operator(static_cast<Op>(INT32_MAX)).error(), "there is no operator"));
+    REQUIRE(says(find_operator(static_cast<Op>(INT32_MAX)).error(), "unknown operator"));
     REQUIRE(says(remove_operator(Op::max).error(), "max is built in"));
 }
 

@@ -50,7 +50,7 @@ std::string message_of(int32_t dtype, int32_t op) {
     const auto reducer = Reducer::make(static_cast<Dtype>(dtype), static_cast<Op>(op));
     REQUIRE(!reducer);
     REQUIRE(reducer.error().code == Code::invalid);
-    return reducer.error().message;
+    return error_text(reducer.error());
 }
 
 bool has(const std::string& text, std::string_view part) {
