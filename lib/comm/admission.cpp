@@ -62,10 +62,11 @@ Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
 // follows would be taken for other calls than it is.
 Error Admission::not_all_back(int64_t timeout_ms) {
     const Late late = core_.failure_protocol.inquiry().behind();
-    Error error{Code::timeout, late.first(), 0,
-                fmt::format("rank {}: after a mismatch, not all ranks came back within {} ms",
-                            core_.rank(), timeout_ms)};
-    if (late.answered) error.message += fmt::format(": {} did not", late.names());
+    const Error error = fail_rank(Code::timeout, late.first(),
+                                  "timed out after {} ms waiting for {} after a mismatch",
+                                  timeout_ms, late.answered ? late.names() : "the other ranks")
+                            .on(core_.rank())
+                            .value();
     core_.failure_protocol.raise(error);
     core_.streams.dump_once();
     return core_.failure_protocol.fatal_error().value_or(FailureProtocol::FatalError{error}).error;
@@ -119,9 +120,11 @@ Result<> Admission::propose(Stream& stream, const Tag& tag) {
     } catch (const std::bad_alloc&) {
         core_.streams.release(stream);
     }
-    const Error error{Code::no_memory, core_.rank(), 0,
-                      fmt::format("rank {}: there is no memory to agree with the others on {}",
-                                  core_.rank(), describe_call(tag))};
+    const Error error =
+        fail_rank(Code::no_memory, core_.rank(),
+                  "there is no memory to agree with the other ranks on {}", describe_call(tag))
+            .on(core_.rank())
+            .value();
     core_.failure_protocol.raise(error);
     return tl::unexpected(error);
 }

@@ -61,7 +61,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
                                                            std::shared_ptr<Store> own_store) {
     const int64_t start_ns = now_ns();
     if (Completion::calling_back())
-        return fail(Code::invalid, "a completion callback may not make a communicator");
+        return fail(Code::invalid, "a completion callback may not make a communicator")
+            .advice("let another thread call tutti_comm_create");
     TUTTI_TRY(check_whole(given));
     Config config = given;
     // The endpoint refuses it, where it can still tell the other ranks.

@@ -20,24 +20,25 @@ Core::Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host,
 
 Result<> Core::forked() const {
     if (home.here()) return {};
-    return fail(
-        Code::unsupported,
-        "this process was forked after rank {} made the communicator: make a new one in the "
-        "child, or exec",
-        rank());
+    return fail(Code::unsupported, "this process was forked after the communicator was made")
+        .advice("make a new communicator in the child, or call exec there")
+        .on(rank());
 }
 
 Result<> Core::refuse_call() const {
     TUTTI_TRY(forked());
     return fail(Code::invalid,
-                "rank {}: a completion callback may not start, wait for or end anything: the "
-                "operation waits for the callback's return. Tell another thread to do it",
-                rank());
+                "a completion callback may not start, wait for or end an operation, which waits "
+                "for the callback's return")
+        .advice("let another thread make the call")
+        .on(rank());
 }
 
 Result<> Core::may_start() const {
     if (!destroyed.load(std::memory_order_relaxed)) return {};
-    return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
+    return fail(Code::aborted, "the communicator was destroyed")
+        .advice("call tutti_comm_destroy after every other call, or make a new communicator")
+        .on(rank());
 }
 
 void Core::set_hosts(Hosts hosts) {

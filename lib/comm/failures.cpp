@@ -23,8 +23,9 @@ void wait_for_news(Core& core, const Error& error, Known known) {
 }  // namespace
 
 void report_failure(Core& core, const Error& error) {
-    core.failure_protocol.raise({error.code, error.rank == nobody ? core.rank() : error.rank, 0,
-                                 error_text(on_rank(core.rank(), error))});
+    Error told = on_rank(core.rank(), error);
+    if (told.rank == nobody) told.rank = core.rank();
+    core.failure_protocol.raise(told);
 }
 
 Error binding_failed(Core& core, const Error& error) {

@@ -170,7 +170,8 @@ Result<std::unique_ptr<Request>> Issuer::start(const Call& call, int stream, int
 Result<> Issuer::wait_until_free(Plan& plan) {
     TUTTI_TRY(core_.offload->sync(-1));
     if (!plan.busy_anywhere()) return {};
-    return fail(Code::invalid, "rank {}: the plan's last run is not done", core_.rank());
+    return fail(Code::invalid, "the plan's last run is not done")
+        .advice("wait for the request of that run before the next one");
 }
 
 // Before a plan runs again.

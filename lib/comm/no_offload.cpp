@@ -5,8 +5,8 @@ namespace tutti {
 namespace {
 
 ErrorResult none() {
-    return fail(Code::unsupported,
-                "this build of tutti has no GPU support: build it with -Ddevice=enabled");
+    return fail(Code::unsupported, "this build of tutti has no GPU support")
+        .advice("use a build with -Ddevice=enabled");
 }
 
 class NoOffload final : public Offload {
@@ -58,8 +58,8 @@ public:
 
 Result<> check_offload(const Config& config) {
     if (config.cuda_library.empty() || config.cuda_library == "auto") return {};
-    return wrap(none().value(),
-                fmt::format("rank {}: TUTTI_CUDA_LIBRARY is {}", config.rank, config.cuda_library));
+    return wrap(none().value(), fmt::format("TUTTI_CUDA_LIBRARY is {}", config.cuda_library))
+        .on(config.rank);
 }
 
 std::unique_ptr<Offload> make_offload(const OffloadHost&) {

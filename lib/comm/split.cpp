@@ -65,8 +65,11 @@ Result<uint32_t> Splitter::claim_ids(uint32_t count) {
         const int64_t mine = core_.endpoint->first_free_id();
         TUTTI_TRY(issuer_.run_own(most, &mine, &first_free));
     }
-    return fail(Code::system, "rank {}: other threads split communicators all the time",
-                core_.rank());
+    return fail(Code::system,
+                "could not agree on a number for the new communicator in {} attempts, because "
+                "other threads split communicators at the same time",
+                most_claims)
+        .advice("split communicators from one thread at a time");
 }
 
 std::vector<Rank> Splitter::members_of(int64_t color) const {
@@ -155,7 +158,8 @@ Error Splitter::part_failed(Communicator* part, const Error& error) {
         return cause;
     }
     told.rank = part->rank();
-    told.message = fmt::format("rank {} could not join it: {}", part->rank(), cause.message);
+    told.reporter = part->rank();
+    told.message = fmt::format("could not join the new communicator: {}", cause.message);
     part->core_.failure_protocol.raise(told);
     return cause;
 }

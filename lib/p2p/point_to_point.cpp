@@ -43,14 +43,18 @@ bool copy_in(Transfer& receive, const std::byte* data, std::size_t bytes) {
 // The error of a message that does not fit this receive of rank `own`, or no_error.
 Error misfit(const Transfer& receive, Rank own, Rank from, const Tag& tag) {
     if (message_dtype(tag) != receive.dtype)
-        return {
-            Code::mismatch, from, 0,
-            fmt::format("rank {} sent {} with tag {}, rank {} receives {}", from,
-                        dtype_name(message_dtype(tag)), tag.root, own, dtype_name(receive.dtype))};
+        return fail_rank(Code::mismatch, from,
+                         "rank {} sent {} with tag {}, but rank {} receives {}", from,
+                         dtype_name(message_dtype(tag)), tag.root, own, dtype_name(receive.dtype))
+            .advice("give the send and the receive the same dtype")
+            .value();
     if (tag.plan > receive.bytes)
-        return {Code::invalid, from, 0,
-                fmt::format("rank {} sent {} bytes with tag {}, rank {}'s buffer has {}", from,
-                            tag.plan, tag.root, own, receive.bytes)};
+        return fail_rank(
+                   Code::invalid, from,
+                   "rank {} sent {} bytes with tag {}, but the buffer of rank {} has {} bytes",
+                   from, tag.plan, tag.root, own, receive.bytes)
+            .advice("receive into a buffer of at least {} bytes", tag.plan)
+            .value();
     return no_error;
 }
 
@@ -357,10 +361,12 @@ bool PointToPoint::handle_answer(PeerQueues& peer, const Tag& tag) {
         peer.sending.push_back(&send);
     } else {
         host_.finished(send,
-                       {Code::invalid, peer.rank, 0,
-                        fmt::format("rank {} could not take {} bytes with tag {}: its receive has "
-                                    "another type or a smaller buffer",
-                                    peer.rank, send.bytes, send.user_tag)});
+                       fail_rank(Code::invalid, peer.rank,
+                                 "rank {} could not take {} bytes with tag {}: its receive has "
+                                 "another dtype or a smaller buffer",
+                                 peer.rank, send.bytes, send.user_tag)
+                           .advice("give the send and the receive the same dtype and count")
+                           .value());
     }
     return true;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <new>
 
+#include "run/health_error.h"
 #include "run/publish.h"
 
 namespace tutti {
@@ -49,22 +50,28 @@ Result<> Transfers::check(const Transfer& t) const {
     const char* const what = t.sends ? "send" : "recv";
     const bool any = !t.sends && t.peer == any_source;
     if (!any && (t.peer < 0 || t.peer >= size_))
-        return fail(Code::invalid, "{}: rank {} is out of range: ranks go from 0 to {}{}", what,
-                    t.peer, size_ - 1, t.sends ? "" : ", TUTTI_ANY_SOURCE is any");
+        return fail(Code::invalid, "{}: rank {} is out of range", what, t.peer)
+            .advice("give a rank from 0 to {}{}", size_ - 1,
+                    t.sends ? "" : ", or TUTTI_ANY_SOURCE");
     if (t.user_tag < 0)
-        return fail(Code::invalid, "{}: tag {} is negative: tags go from 0 to {}", what, t.user_tag,
-                    std::numeric_limits<int32_t>::max());
+        return fail(Code::invalid, "{}: tag {} is negative", what, t.user_tag)
+            .advice("give a tag from 0 to {}", std::numeric_limits<int32_t>::max());
     if (!t.memory && t.bytes > 0)
-        return fail(Code::invalid, "{}: the buffer is NULL but has {} bytes", what, t.bytes);
+        return fail(Code::invalid, "{}: the buffer is NULL but the message has {} bytes", what,
+                    t.bytes)
+            .advice("pass a buffer, or 0 as count");
     return {};
 }
 
 /// The error of a transfer whose partner has left.
 Error Transfers::left_error(Rank partner) {
-    return {Code::peer_lost, partner, 0,
-            partner == any_source
-                ? std::string("all other ranks have left")
-                : fmt::format("rank {} has left: it destroyed its communicator", partner)};
+    return {
+        .code = Code::peer_lost,
+        .rank = partner,
+        .message = partner == any_source
+                       ? "all other ranks have left: they destroyed their communicators"
+                       : fmt::format("rank {} has left: it destroyed its communicator", partner),
+        .advice = "let every rank finish its messages before it destroys its communicator"};
 }
 
 Result<> Transfers::connect(const Transfer& transfer, int64_t timeout_ms) {
@@ -151,7 +158,10 @@ bool Transfers::end(Bundle& bundle, const Error& error) {
 
 void Transfers::finished(Transfer& transfer, const Error& error) {
     if (error.code != Code::ok) {
-        transfer.error = on_rank(rank_, wrap(error, engine_.describe(transfer)).value());
+        const std::string what = engine_.describe(transfer);
+        // This rank's own errors may name the message already, for the ranks that are told of them.
+        const bool named = error.reporter == rank_ && error.message.find(what) != std::string::npos;
+        transfer.error = named ? error : on_rank(rank_, wrap(error, what).value());
     } else if (transfer.into) {
         *transfer.into = transfer.received;
     }
@@ -190,16 +200,11 @@ void Transfers::check_deadlines() {
         const OwnerGuard owned(owner_, OwnerGuard::Try{});
         if (!owned.held()) return;
         if (const Code code = engine_.health(); code != Code::ok)
-            late = Error{code, rank_, 0,
-                         fmt::format("rank {} cannot go on with its messages: {} (is /dev/shm or "
-                                     "memory full?)",
-                                     rank_, code_name(code))};
+            late = health_error(rank_, code, "its sends and receives");
         engine_.for_each([&](Transfer& t) {
             if (t.began_ns == 0) t.began_ns = now;
             if (late || t.timeout_ms <= 0 || ns_to_ms(now - t.began_ns) < t.timeout_ms) return;
-            late = Error{Code::timeout, t.partner(), 0,
-                         fmt::format("rank {} waited {} ms in a {}", rank_, t.timeout_ms,
-                                     engine_.describe(t))};
+            late = timed_out(t.timeout_ms, t.partner(), "a " + engine_.describe(t));
         });
         for (Bundle* bundle : bundles_)
             if (!late) late = this->late(*bundle, now);
@@ -207,13 +212,22 @@ void Transfers::check_deadlines() {
     if (late) failure_protocol_.raise(*late);
 }
 
+Error Transfers::timed_out(int64_t after_ms, Rank partner, std::string_view what) const {
+    return fail_rank(Code::timeout, partner, "timed out after {} ms in {}", after_ms, what)
+        .advice(
+            "compare the tag and the communicator on both sides, and look at what {} does; if it "
+            "is only slow, raise TUTTI_TIMEOUT_MS",
+            partner < 0 ? std::string("the sender") : fmt::format("rank {}", partner))
+        .on(rank_)
+        .value();
+}
+
 std::optional<Error> Transfers::late(Bundle& bundle, int64_t now) const {
     if (bundle.began_ns == 0) bundle.began_ns = now;
     if (bundle.timeout_ms <= 0 || ns_to_ms(now - bundle.began_ns) < bundle.timeout_ms)
         return std::nullopt;
-    return Error{
-        Code::timeout, bundle.messages.empty() ? nobody : bundle.messages.front()->peer, 0,
-        fmt::format("rank {} waited {} ms for {}", rank_, bundle.timeout_ms, bundle.describe())};
+    const Rank partner = bundle.messages.empty() ? nobody : bundle.messages.front()->peer;
+    return timed_out(bundle.timeout_ms, partner, bundle.describe());
 }
 
 bool Transfers::arm(bool on) {
@@ -225,8 +239,11 @@ bool Transfers::arm(bool on) {
 
 void Transfers::end_all() {
     const OwnerGuard owned(owner_);
-    const Error why{Code::aborted, rank_, 0,
-                    fmt::format("rank {} destroyed the communicator before", rank_)};
+    const Error why =
+        fail_rank(Code::aborted, rank_,
+                  "this rank destroyed the communicator while the message was pending")
+            .advice("wait for every request before tutti_comm_destroy")
+            .value();
     engine_.purge([&](const Transfer&) { return std::optional(why); });
     for (Bundle* bundle : bundles_) bundle->released.store(true, std::memory_order_release);
     // A bundle that was released later ends after those that its end would take with it.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <string_view>
 
 #include "config/config.h"
 #include "control/failure_protocol.h"
@@ -46,6 +47,7 @@ private:
     bool progress(Bundle& bundle, bool& moved);
     bool end(Bundle& bundle, const Error& error);
     std::optional<Error> late(Bundle& bundle, int64_t now) const;
+    Error timed_out(int64_t after_ms, Rank partner, std::string_view what) const;
 
     const Config& config_;
     const Rank rank_, size_;

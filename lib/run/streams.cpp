@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "run/health_error.h"
 #include "run/publish.h"
 #include "wait/shared_wait_deadline.h"
 
@@ -131,7 +132,7 @@ void Streams::note_failed(Code code, uint64_t sequence) {
 
 void Streams::dump_once() {
     if (dumped_.exchange(true)) return;
-    log::info("rank {}: an operation failed; the last ones were\n{}", rank_,
+    log::info("rank {}: an operation failed; the last operations were\n{}", rank_,
               recorder_.text(rank_, logged_operations));
     const std::string& prefix = config_.dump;
     if (prefix.empty()) return;
@@ -139,11 +140,16 @@ void Streams::dump_once() {
     const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     const auto dumped = file ? recorder_.dump(file.get(), rank_)
                              : Result<>(fail_errno(errno, fmt::format("opening {}", path)));
-    if (!dumped) log::warn("rank {}: no flight recorder: {}", rank_, dumped.error().message);
+    if (dumped) return;
+    const auto failed = wrap(dumped.error(), "cannot write the flight recorder").on(rank_);
+    log::warn("{}", error_text(failed.value()));
 }
 
+// This rank's own errors may name the operation already, for the ranks that are told of them.
 Error Streams::annotate(const Error& error, const Tag& tag) const {
-    return on_rank(rank_, wrap(error, describe_call(tag)).value());
+    const std::string call = describe_call(tag);
+    if (error.reporter == rank_ && error.message.find(call) != std::string::npos) return error;
+    return on_rank(rank_, wrap(error, call).value());
 }
 
 // Reports to all ranks an error that the operation itself has found.
@@ -292,9 +298,11 @@ std::vector<std::unique_ptr<OwnerGuard>> Streams::hold_all() {
 
 uint64_t Streams::end_all(uint64_t last) {
     dumped_ = true;  // the program's own doing is no failure to look into
-    const Error why{
-        Code::aborted, rank_, 0,
-        fmt::format("rank {} destroyed the communicator while this was pending", rank_)};
+    const Error why =
+        fail_rank(Code::aborted, rank_,
+                  "this rank destroyed the communicator while the operation was pending")
+            .advice("wait for every request before tutti_comm_destroy")
+            .value();
     for (Stream& stream : streams_) {
         const OwnerGuard owned(stream.owner);
         while (stream.head) pop(stream, why.code, why);
@@ -333,10 +341,7 @@ void Streams::check_deadline(Stream& stream, int64_t now) {
             r->stall_ns = Inquiry::ask_at(now, now, r->timeout_ms);
         }
         if (const Code code = r->started ? r->operation->health() : Code::ok; code != Code::ok)
-            return failure_protocol_.raise(
-                {code, rank_, 0,
-                 fmt::format("rank {} cannot go on with {}: {} (is /dev/shm or memory full?)",
-                             rank_, describe_call(r->tag), code_name(code))});
+            return failure_protocol_.raise(health_error(rank_, code, describe_call(r->tag)));
         const Rank waits_for = r->started ? r->operation->waits_for() : nobody;
         if (r == stream.head) stream.waits_for.store(waits_for, std::memory_order_relaxed);
         if (r->timeout_ms > 0 && ns_to_ms(now - r->began_ns) >= r->timeout_ms)
@@ -353,15 +358,20 @@ void Streams::check_deadline(Stream& stream, int64_t now) {
 Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
     const Late late = failure_protocol_.inquiry().late(request.tag.sequence);
     Rank culprit = waits_for;
-    std::string why = "the others did not come";
+    std::string why = "no other rank answered";
+    std::string advice;  // else the code's
     // A stopped rank is to blame before all others: ranks that wait for it, or for each other, are
     // not, and a late rank may be late because of it.
     const auto stopped = late.silent_for(std::min(request.timeout_ms / 2, stopped_ms));
     const auto silent = stopped.empty() && !late.answered ? late.silent_for(0) : stopped;
     if (!silent.empty()) {
         culprit = silent.front();
-        why =
-            fmt::format("{} did not answer when asked (stopped, or busy?)", Late::names_of(silent));
+        const std::string names = Late::names_of(silent);
+        why = fmt::format("{} did not answer when asked", names);
+        advice = fmt::format(
+            "look at {}: the process may be stopped (a debugger, SIGSTOP), or lack processor time "
+            "or its network; if it is only slow, raise TUTTI_TIMEOUT_MS",
+            names);
     } else if (late.answered) {
         culprit = late.first();
         why = fmt::format("{} {} not called it", late.names(),
@@ -379,9 +389,12 @@ Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
         culprit = late.first();
         why = fmt::format("{} called it late or not at all", late.names());
     }
-    return {Code::timeout, culprit, 0,
-            fmt::format("rank {} waited {} ms in {}: {}", rank_, request.timeout_ms,
-                        describe_call(request.tag), why)};
+    return {.code = Code::timeout,
+            .rank = culprit,
+            .message = fmt::format("timed out after {} ms in {}: {}", request.timeout_ms,
+                                   describe_call(request.tag), why),
+            .advice = std::move(advice),
+            .reporter = rank_};
 }
 
 /// False if another thread is at one of them: what it leaves there nobody waits for yet.

@@ -40,8 +40,7 @@ Result<std::byte*> UserMemory::allocate(std::size_t bytes) {
     // The sum wraps for what no address space has.
     std::byte* data = whole < bytes ? nullptr : large ? map_huge(whole) : map(whole);
     if (!data)
-        return fail_rank(Code::no_memory, rank_, "rank {}: there is no memory for {} bytes", rank_,
-                         bytes);
+        return fail_rank(Code::no_memory, rank_, "tutti_mem_alloc: no memory for {} bytes", bytes);
     std::unique_ptr<std::byte, Unmap> owned(data, Unmap{whole});
     TUTTI_TRY(register_range(data, whole));
     const std::lock_guard lock(mutex_);
@@ -51,13 +50,16 @@ Result<std::byte*> UserMemory::allocate(std::size_t bytes) {
 
 Result<> UserMemory::add(std::byte* data, std::size_t bytes) {
     if (reinterpret_cast<std::uintptr_t>(data) + bytes < bytes)
-        return fail(Code::invalid, "rank {}: {} bytes from there run past the end of memory", rank_,
-                    bytes);
+        return fail(Code::invalid,
+                    "tutti_mem_register: {} bytes from {} run past the end of memory", bytes,
+                    static_cast<const void*>(data))
+            .advice("give the size of the memory in bytes, as it was allocated");
     {
         const std::lock_guard lock(mutex_);
         if (!ranges_.try_emplace(data, KnownRange{bytes, nullptr}).second)
-            return fail(Code::invalid, "rank {}: memory that begins there is registered already",
-                        rank_);
+            return fail(Code::invalid, "tutti_mem_register: the memory at {} is registered already",
+                        static_cast<const void*>(data))
+                .advice("use it as it is, or call tutti_mem_deregister first");
     }
     auto registered = register_range(data, bytes);
     if (registered) return {};
@@ -71,8 +73,8 @@ Result<> UserMemory::register_range(std::byte* data, std::size_t bytes) {
         auto added = transports_[i]->add_memory(data, bytes);
         if (added) continue;
         forget(data, bytes, i);
-        return wrap(std::move(added).error(), fmt::format("rank {}: registering {} bytes with {}",
-                                                          rank_, bytes, transports_[i]->name()));
+        return wrap(std::move(added).error(),
+                    fmt::format("registering {} bytes with {}", bytes, transports_[i]->name()));
     }
     return {};
 }
@@ -96,9 +98,11 @@ Result<> UserMemory::take_back(std::byte* data, bool owned) {
         const std::lock_guard lock(mutex_);
         const auto found = ranges_.find(data);
         if (found == ranges_.end() || owned != (found->second.owned != nullptr))
-            return fail(Code::invalid,
-                        "rank {}: this communicator has not {} memory that begins there", rank_,
-                        owned ? "handed out" : "registered");
+            return fail(Code::invalid, "{}: this communicator has not {} memory at {}",
+                        owned ? "tutti_mem_free" : "tutti_mem_deregister",
+                        owned ? "allocated" : "registered", static_cast<const void*>(data))
+                .advice("pass a pointer from {} of the same communicator, once",
+                        owned ? "tutti_mem_alloc" : "tutti_mem_register");
         node = ranges_.extract(found);
     }
     forget(data, node.mapped().bytes, transports_.size());

@@ -318,8 +318,8 @@ class Faults(unittest.TestCase):
         for n in (2, 4):
             # A ring's small messages need little memory, its large ones more.
             said, output = run(n, "exhausted", "1", transport="shm", env={"TUTTI_ALGO": "ring"})
-            self.check_exhausted(said, output, n, 1, "rank 1 cannot go on with allreduce #2",
-                                 "is /dev/shm or memory full?")
+            self.check_exhausted(said, output, n, 1, "rank 1: cannot continue allreduce #2",
+                                 "check whether /dev/shm or memory is full")
             for rank in range(n):
                 self.assertEqual(said[rank]["before"][0], "ok", output)
                 self.assertEqual(said[rank]["next"][0], "no memory", output)
@@ -332,12 +332,12 @@ class Faults(unittest.TestCase):
             for rank in range(2):
                 self.assertEqual(said[rank]["before"][0], "ok", output)
                 self.assertEqual(said[rank]["operation"][:2], ("peer lost", victim), output)
-                for words in (f"rank {victim} cannot take what rank {1 - victim} passes", "ulimit -n"):
+                for words in (f"rank {victim} is gone: shm: it cannot take what rank {1 - victim} passes", "ulimit -n"):
                     self.assertIn(words, said[rank]["operation"][3], output)
 
     def test_shared_memory_that_runs_out_in_a_message(self):
         said, output = run(2, "exhausted_message", "1", transport="shm")
-        self.check_exhausted(said, output, 2, 1, "rank 1 cannot go on with its messages")
+        self.check_exhausted(said, output, 2, 1, "rank 1: cannot continue its sends and receives")
         for rank in range(2):
             self.assertEqual(said[rank]["before"][0], "ok", output)
 
@@ -405,7 +405,7 @@ class FabricFaults(unittest.TestCase):
                 status, fault, _, text = said[rank]["without"]
                 if status != "ok":
                     self.assertEqual(status, "peer lost", output)
-                    self.assertIn(f"rank {fault} cannot go on with rank {1 - fault}", text)
+                    self.assertIn(f"rank {fault} is gone: it cannot continue with rank {1 - fault}", text)
 
 
 def start(env):

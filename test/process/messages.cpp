@@ -219,7 +219,7 @@ void exchange(tutti_comm* comm) {
         for (int r = 0; r < ranks; ++r)
             require(in[static_cast<std::size_t>(r)] == data_of(r, count), "the group's data");
     }
-    expect_error(tutti_group_end(comm), TUTTI_ERR_INVALID, "there was no tutti_group_start");
+    expect_error(tutti_group_end(comm), TUTTI_ERR_INVALID, "no group is open");
 }
 
 void many(tutti_comm* comm) {
@@ -269,20 +269,20 @@ void wrong(tutti_comm* comm) {
             if (!large) need(status, "send");
         } else {
             expect_error(tutti_recv(comm, small.data(), 10, TUTTI_INT32, 0, 1, nullptr),
-                         TUTTI_ERR_INVALID, "rank 1's buffer has 40");
+                         TUTTI_ERR_INVALID, "the buffer of rank 1 has 40 bytes");
             expect_error(tutti_recv(comm, x, 4, TUTTI_FLOAT32, 0, 2, nullptr), TUTTI_ERR_MISMATCH,
-                         "rank 0 sent int32 with tag 2, rank 1 receives float32");
+                         "rank 0 sent int32 with tag 2, but rank 1 receives float32");
         }
     }
     expect_error(tutti_send(comm, x, 1, TUTTI_FLOAT32, ranks, 0), TUTTI_ERR_INVALID,
-                 "rank 2 is out of range: ranks go from 0 to 1");
+                 "rank 2 is out of range. What to do: give a rank from 0 to 1");
     expect_error(tutti_send(comm, x, 1, TUTTI_FLOAT32, TUTTI_ANY_SOURCE, 0), TUTTI_ERR_INVALID,
                  "out of range");
     expect_error(tutti_recv(comm, x, 1, TUTTI_FLOAT32, 0, -5, nullptr), TUTTI_ERR_INVALID,
                  "tag -5 is negative");
     expect_error(tutti_recv(comm, nullptr, 1, TUTTI_FLOAT32, 0, 0, nullptr), TUTTI_ERR_INVALID,
                  "the buffer is NULL");
-    expect_error(tutti_send(comm, x, 1, 77, 0, 0), TUTTI_ERR_INVALID, "77 is no dtype");
+    expect_error(tutti_send(comm, x, 1, 77, 0, 0), TUTTI_ERR_INVALID, "unknown dtype 77");
     // Neither half has begun.
     need(tutti_group_start(comm), "group start");
     expect_error(tutti_sendrecv(comm, x, 1, 99, 5, x, 1, 1 - rank_of, 5, TUTTI_INT32, nullptr),
@@ -379,7 +379,7 @@ void deadline(tutti_comm* comm) {
                      "receive of 40 bytes with tag 8 from rank 1");
     else
         expect_error(tutti_send(comm, data_of(0, 100'000).data(), 100'000, TUTTI_INT32, 0, 9),
-                     TUTTI_ERR_TIMEOUT, "waited 1000 ms");
+                     TUTTI_ERR_TIMEOUT, "timed out after 1000 ms");
 }
 
 void left(tutti_comm* comm) {
