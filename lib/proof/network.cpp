@@ -49,19 +49,25 @@ std::string NetworkLink::name() const {
 }
 
 Result<> Network::check(Rank ranks) const {
-    if (ranks < 1) return fail(Code::invalid, "a network of {} ranks", ranks);
+    if (ranks < 1)
+        return fail(Code::invalid, "the network has {} ranks", ranks).advice("give 1 rank or more");
     if (hosts < 1 || hosts > ranks)
-        return fail(Code::invalid, "{} ranks stand on 1 to {} hosts, not {}", ranks, ranks, hosts);
+        return fail(Code::invalid, "{} hosts is out of range for {} ranks", hosts, ranks)
+            .advice("give 1 to {} hosts", ranks);
     if (switches < 1 || switches > hosts)
-        return fail(Code::invalid, "{} hosts have 1 to {} switches, not {}", hosts, hosts,
-                    switches);
+        return fail(Code::invalid, "{} switches is out of range for {} hosts", switches, hosts)
+            .advice("give 1 to {} switches", hosts);
     if (!in_range(wire) || !in_range(memory) || !(reduce_bytes_per_s >= 1))
-        return fail(Code::invalid,
-                    "bandwidths must be at least 1 byte/s, latencies and overheads "
-                    "0 to 1000 s");
+        return fail(Code::invalid, "a bandwidth, latency or overhead is out of range")
+            .advice(
+                "give bandwidths of at least 1 byte/s, and latencies and overheads of 0 to 1000 s");
     if (!(oversubscription >= 1 && oversubscription <= 1e6))
-        return fail(Code::invalid, "oversubscription is 1 or more, not {}", oversubscription);
-    if (credits < 1) return fail(Code::invalid, "a channel without credits moves nothing");
+        return fail(Code::invalid, "oversubscription {} is out of range", oversubscription)
+            .advice("give 1 to 1000000");
+    if (credits < 1)
+        return fail(Code::invalid,
+                    "{} credits are too few: a channel without credits moves nothing", credits)
+            .advice("give 1 credit or more");
     return {};
 }
 

@@ -253,7 +253,9 @@ Result<Report> simulate(const SimulationRequest& request) {
     simulator.load();
     simulator.run();
     if (const std::string problem = simulator.stuck(); !problem.empty())
-        return fail(Code::invalid, "with {} credits, {}", request.network.credits, problem);
+        return fail(Code::invalid, "the schedule deadlocks with {} credits: {}",
+                    request.network.credits, problem)
+            .advice("give more credits");
     return std::move(simulator).report();
 }
 

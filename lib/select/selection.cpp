@@ -194,16 +194,19 @@ Choice schedule_choice(const Algorithm& algorithm, const Question& q, const Sele
 Result<Choice> named(std::string_view name, const Question& q, const SelectionInput& t) {
     if (!t.intrinsic.empty() && name == t.intrinsic && flat_reads(q.collective, t) >= 0) {
         if (intrinsic_fits(q, t)) return intrinsic_choice(q, t);
-        return fail(Code::unsupported, "algorithm {} takes at most {} bytes, not {}; there are: {}",
-                    name, t.intrinsic_bytes, q.bytes, names_of(q, t));
+        return fail(Code::unsupported, "algorithm {} takes at most {} bytes, not {}", name,
+                    t.intrinsic_bytes, q.bytes)
+            .advice("use one of {}", names_of(q, t));
     }
     const Algorithm* algorithm = find_algorithm(q.collective, name);
     if (!algorithm)
-        return fail(Code::unsupported, "there is no algorithm '{}' for {} here; there are: {}",
-                    name, collective_name(q.collective), names_of(q, t));
+        return fail(Code::unsupported, "there is no algorithm '{}' for {} on these ranks", name,
+                    collective_name(q.collective))
+            .advice("use one of {}", names_of(q, t));
     if (const std::string why = refusal(*algorithm, q, t); !why.empty())
-        return fail(Code::unsupported, "algorithm {} with {} ranks: {}; there are: {}", name,
-                    t.ranks, why, names_of(q, t));
+        return fail(Code::unsupported, "algorithm {} cannot run on these {} ranks: {}", name,
+                    t.ranks, why)
+            .advice("use one of {}", names_of(q, t));
     return schedule_choice(*algorithm, q, t);
 }
 
@@ -256,8 +259,9 @@ Result<Choice> select(const Question& q, const SelectionInput& t) {
                                                            rule->line, t.tuning->file));
     std::vector<Choice> list = candidates(q, t);
     if (list.empty())
-        return fail(Code::unsupported, "there is no algorithm for {} here",
-                    collective_name(q.collective));
+        return fail(Code::unsupported, "there is no algorithm for {} on {} ranks",
+                    collective_name(q.collective), t.ranks)
+            .advice("use another number of ranks (tutti-info lists the algorithms)");
     return because(std::move(list.front()), "the cost model expects it to be the fastest");
 }
 

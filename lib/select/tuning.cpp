@@ -57,10 +57,11 @@ Result<std::pair<std::size_t, std::size_t>> parse_range(std::string_view word,
     const auto high = dots == std::string_view::npos ? low : parse_amount(text.substr(dots + 2));
     if (!word.starts_with(name) || word.substr(name.size()).empty() || word[name.size()] != '=' ||
         !low || !high)
-        return fail(Code::invalid, "'{}' is no range such as {}=2..8, {}=4 or {}=64K..*", word,
-                    name, name, name);
+        return fail(Code::invalid, "'{}' is not a range of {}", word, name)
+            .advice("write a range such as {}=2..8, {}=4 or {}=64K..*", name, name, name);
     if (*low > *high)
-        return fail(Code::invalid, "'{}' is empty: {} is more than {}", word, *low, *high);
+        return fail(Code::invalid, "the range '{}' is empty: {} is more than {}", word, *low, *high)
+            .advice("write the smaller number first");
     return std::pair{*low, *high};
 }
 
@@ -71,7 +72,7 @@ Result<Collective> parse_collective(std::string_view word) {
         if (name == word) return static_cast<Collective>(c);
         names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
     }
-    return fail(Code::invalid, "there is no collective '{}'; there are: {}", word, names);
+    return fail(Code::invalid, "unknown collective '{}'", word).advice("write one of {}", names);
 }
 
 Result<> check_algorithm(Collective collective, std::string_view name) {
@@ -81,22 +82,24 @@ Result<> check_algorithm(Collective collective, std::string_view name) {
     for (const Algorithm& a : algorithms())
         if (a.collective == collective)
             names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
-    return fail(Code::unsupported, "there is no algorithm '{}' for {}; there are: {}", name,
-                collective_name(collective), names);
+    return fail(Code::unsupported, "unknown algorithm '{}' for {}", name,
+                collective_name(collective))
+        .advice("write one of {}", names);
 }
 
 Result<uint32_t> parse_widening(std::string_view word) {
     for (const uint32_t widening : {1u, 2u, 4u})
         if (word == fmt::format("sums={}", widening)) return widening;
-    return fail(Code::invalid,
-                "'{}' is none of: sums=4, of 8-bit floats, sums=2, of 16-bit floats, sums=1, of "
-                "all else",
-                word);
+    return fail(Code::invalid, "unknown word '{}' at the end of the line", word)
+        .advice(
+            "write nothing there, sums=4 (for 8-bit floats), sums=2 (for 16-bit floats) or sums=1 "
+            "(for all other types)");
 }
 
 Result<TuningRule> parse_rule(const std::vector<std::string_view>& words) {
     if (words.size() != 6 && words.size() != 7)
-        return fail(Code::invalid, "{} words instead of 6 or 7: {}", words.size(), choose_form);
+        return fail(Code::invalid, "the line has {} words instead of 6 or 7", words.size())
+            .advice("write {}", choose_form);
     TuningRule rule;
     TUTTI_ASSIGN(rule.collective, parse_collective(words[1]));
     rule.wire = words[2];
@@ -127,11 +130,11 @@ Result<> parse_constant(std::string_view word, Constants& constants) {
         const char* const last = value.data() + value.size();
         const auto [end, error] = std::from_chars(value.data(), last, constants[i]);
         if (error != std::errc{} || end != last || !std::isfinite(constants[i]) || constants[i] < 0)
-            return fail(Code::invalid, "{}: '{}' is no number of microseconds, 0 or more", name,
-                        value);
+            return fail(Code::invalid, "{}: '{}' is not a number of microseconds", name, value)
+                .advice("write a number of microseconds, 0 or more");
         return {};
     }
-    return fail(Code::invalid, "there is no constant '{}'; there are: {}", name, names);
+    return fail(Code::invalid, "unknown constant '{}'", name).advice("write one of {}", names);
 }
 
 Result<> parse_line(const std::vector<std::string_view>& words, std::size_t line, Tuning& tuning) {
@@ -142,15 +145,17 @@ Result<> parse_line(const std::vector<std::string_view>& words, std::size_t line
         return {};
     }
     if (words[0] == "constants") {
-        if (words.size() < 3) return fail(Code::invalid, "too short: {}", constants_form);
+        if (words.size() < 3)
+            return fail(Code::invalid, "the line has {} words instead of 3 or more", words.size())
+                .advice("write {}", constants_form);
         Constants constants{};
         for (std::size_t i = 2; i < words.size(); ++i)
             TUTTI_TRY(parse_constant(words[i], constants));
         tuning.constants.emplace_back(words[1], constants);
         return {};
     }
-    return fail(Code::invalid, "'{}' is none of: machine NAME; {}; {}; # for a comment", words[0],
-                constants_form, choose_form);
+    return fail(Code::invalid, "unknown word '{}' at the start of the line", words[0])
+        .advice("write machine NAME; {}; {}; or # for a comment", constants_form, choose_form);
 }
 
 std::string joined(const std::vector<std::string_view>& words, std::size_t first) {
@@ -210,8 +215,8 @@ Result<Tuning> parse_tuning(std::string_view text, std::string_view file,
         if (words[0] == "machine") {
             const std::string name = joined(words, 1);
             if (name.empty())
-                return wrap({Code::invalid, nobody, 0, "no name: machine NAME, or machine *"},
-                            where());
+                return fail(Code::invalid, "{}: the machine has no name", where())
+                    .advice("write machine NAME, or machine * for every machine");
             ours = name == "*" || name == machine;
             if (name == machine) tuning.machine = machine;
         } else if (auto parsed = parse_line(words, line, ours ? tuning : others); !parsed) {

@@ -79,7 +79,8 @@ TEST_CASE("simulate: says who waits for whom where nothing can go on") {
     const auto r = simulate(by_hand({one_lane({receive_from(1)}), one_lane({receive_from(0)})}));
     REQUIRE_FALSE(r);
     REQUIRE(r.error().message ==
-            "with 8 credits, rank 0 lane 0 step 0 (tile 0) waits for a message of rank 1 forever");
+            "the schedule deadlocks with 8 credits: rank 0 lane 0 step 0 (tile 0) waits for a "
+            "message of rank 1 forever");
 }
 
 TEST_CASE("simulate: refuses networks that make no sense") {
