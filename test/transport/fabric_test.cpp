@@ -261,7 +261,7 @@ TEST_CASE("fabric: what a rank lacks to go on with another is its own fault, and
     manners.cannot_register = true;
     lose_a_payload(duo, lane);
     REQUIRE(duo.b.sink.lost()[0].first == 1);
-    REQUIRE(duo.b.sink.lost()[0].second.find("rank 1 cannot go on with rank 0: see `ulimit -l`") !=
+    REQUIRE(duo.b.sink.lost()[0].second.find("it cannot continue with rank 0: see `ulimit -l`") !=
             std::string::npos);
 }
 

@@ -300,7 +300,7 @@ TEST_CASE("shared memory: a limit of file sizes is an error with its name, not a
     const auto block = arena.take(65'536, 4096);  // of a segment that is as large as may be
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
     REQUIRE_FALSE(refused.has_value());
-    REQUIRE(refused.error().message.find("ulimit -f") != std::string::npos);
+    REQUIRE(refused.error().advice.find("ulimit -f") != std::string::npos);
     REQUIRE(block.has_value());
 }
 

@@ -46,7 +46,7 @@ TEST_CASE("tcp: a rank without memory for a message says so of itself") {
     REQUIRE(eventually({&endpoint}, [&] { return !endpoint.sink.lost().empty(); }));
     CHECK(endpoint.sink.lost()[0].first == 0);
     CHECK(endpoint.sink.lost()[0].second.find(
-              "rank 0 cannot go on with rank 1: no memory for a message of 262144 bytes") !=
+              "it cannot continue with rank 1: no memory for a message of 262144 bytes") !=
           std::string::npos);
 }
 

@@ -75,7 +75,7 @@ Result<> InprocTransport::listen() {
     TUTTI_ASSIGN(const std::string prefix, process_prefix());
     // A copy of the descriptor: peers may still ring when this rank's endpoint is gone.
     UniqueFd doorbell(::fcntl(context_.doorbell_fd, F_DUPFD_CLOEXEC, 0));
-    if (!doorbell) return fail_errno(errno, "inproc: copying the doorbell");
+    if (!doorbell) return fail_errno(errno, "inproc: cannot duplicate a file descriptor");
     auto node = std::make_shared<Node>();
     node->rank = context_.rank;
     node->doorbell = std::make_shared<const Doorbell>(std::move(doorbell));
@@ -99,7 +99,8 @@ Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const
                                                       Deadline) {
     if (!may_reach(peer) || !node_)
         return fail_rank(Code::unsupported, peer.rank, "inproc: rank {} is in another process",
-                         peer.rank);
+                         peer.rank)
+            .advice("add shm or tcp to TUTTI_TRANSPORT");
     std::shared_ptr<Node> other;
     {
         const std::lock_guard lock(live_nodes().mutex);
@@ -107,8 +108,7 @@ Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const
         if (found != live_nodes().nodes.end()) other = found->second;
     }
     if (!other || other->rank != peer.rank)
-        return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has closed its endpoint",
-                         peer.rank);
+        return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has left the job", peer.rank);
     TUTTI_ASSIGN(auto space, channels_->open());
     std::byte* const memory = space->block.data;
     auto sender = std::make_unique<MappedSender>(channels_, std::move(space),
@@ -119,8 +119,7 @@ Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const
     }
     const std::lock_guard lock(other->mutex);
     if (other->sink == nullptr)
-        return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has closed its endpoint",
-                         peer.rank);
+        return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has left the job", peer.rank);
     other->friends.insert(node_->doorbell);
     other->sink->opened({.peer = context_.rank, .comm = id.comm, .lane = id.lane},
                         std::make_unique<MappedReceiver>(memory, channels_->arena()->segments(),

@@ -11,7 +11,7 @@ std::vector<Device> shm_devices() {
              .name = "memfd",
              .detail = "anonymous memory: as much as there is, whatever /dev/shm's size",
              .usable = memory.has_value(),
-             .why_not = memory ? "" : memory.error().message}};
+             .why_not = memory ? "" : error_text(memory.error())}};
 }
 
 }  // namespace tutti

@@ -140,8 +140,9 @@ Result<std::shared_ptr<FlatMember>> GroupJoiner::follow(const GroupRequest& grou
     for (net::Redial redial;;) {
         auto met = net::connect_unix(address.address, {.deadline = deadline});
         if (!met)
-            return fail_rank(Code::unsupported, leader, "flat: the leader is not within reach: {}",
-                             met.error().message);
+            return fail_rank(Code::unsupported, leader, "flat: rank {} cannot be reached: {}",
+                             leader, met.error().message)
+                .advice(same_namespace);
         socket = std::move(*met);
         const auto asked = ask(socket.get(), group, deadline);
         if (asked) break;
@@ -158,13 +159,15 @@ Result<std::shared_ptr<FlatMember>> GroupJoiner::follow(const GroupRequest& grou
     for (Rank rank = 0; rank < group.size; ++rank) {
         member->doorbells.push_back(neighbours_->bell(group.in_job(rank)));
         if (rank != group.rank && !member->doorbells.back())
-            return fail(Code::invalid, "{}: no doorbell of rank {} came", doing(), rank);
+            return fail(Code::invalid, "{}: it sent no doorbell of rank {}", doing(), rank)
+                .advice(same_version);
     }
     const auto segments = neighbours_->segments(leader);
     std::byte* memory = segments->at(answer.place, member->layout.bytes());
     if (memory == nullptr)
-        return fail(Code::invalid, "{}: page {} of segment {} is not there", doing(),
-                    answer.place.page, answer.place.segment);
+        return fail(Code::invalid, "{}: there is no page {} in segment {} of its shared memory",
+                    doing(), answer.place.page, answer.place.segment)
+            .advice(same_version);
     member->segments = segments;
     member->place = answer.place;
     member->memory = memory;
@@ -192,8 +195,9 @@ Result<> GroupJoiner::take(const GroupRequest& group, const GroupAnswer& answer,
     const std::size_t segments = answer.segment_bytes.size();
     const auto bells = static_cast<std::size_t>(std::popcount(answer.bells));
     if (fds.size() != segments + bells)
-        return fail(Code::invalid, "{} descriptors came, {} were expected", fds.size(),
-                    segments + bells);
+        return fail(Code::invalid, "it sent {} file descriptors instead of {}", fds.size(),
+                    segments + bells)
+            .advice(same_version);
     const Rank leader = group.in_job(0);
     const auto table = neighbours_->segments(leader);
     std::size_t next = 0;

@@ -30,11 +30,13 @@ int peer_pid(int socket) {
 
 Result<std::shared_ptr<const Doorbell>> make_doorbell(std::vector<UniqueFd> fds) {
     if (fds.size() != 1)
-        return fail(Code::invalid, "shm: {} descriptors came instead of a doorbell", fds.size());
+        return fail(Code::invalid, "shm: a peer sent {} file descriptors instead of its doorbell",
+                    fds.size())
+            .advice(same_version);
     // Whatever it is that the peer passed: ringing it must not block.
     const int flags = ::fcntl(fds[0].get(), F_GETFL);
     if (flags < 0 || ::fcntl(fds[0].get(), F_SETFL, flags | O_NONBLOCK) != 0)
-        return fail_errno(errno, "shm: a peer's doorbell");
+        return fail_errno(errno, "shm: cannot use a peer's doorbell");
     return std::make_shared<const Doorbell>(std::move(fds[0]));
 }
 
@@ -52,8 +54,8 @@ Result<bool> has_message(int socket) {
         errno_class == ErrnoClass::again || errno_class == ErrnoClass::shortage)
         return false;
     return fail(Code::peer_lost,
-                "the connection ended without a goodbye: its process has ended, or could not go on "
-                "(its own log says why)");
+                "the connection ended without a goodbye: the process has ended, or could not "
+                "continue (its own log has the reason)");
 }
 
 }  // namespace
@@ -100,7 +102,7 @@ void HostPeers::accept(UniqueFd socket, const ShmHello& hello) {
     const std::lock_guard receive_lock(receive_mutex_);
     if (closed_) return;
     if (hello.rank < 0 || hello.rank >= context_.size) {
-        log::warn("shm: a connection claims to be rank {} of {}; dropped", hello.rank,
+        log::warn("shm: refused a connection that claims to be rank {} of {}", hello.rank,
                   context_.size);
         return;
     }
@@ -108,7 +110,9 @@ void HostPeers::accept(UniqueFd socket, const ShmHello& hello) {
     auto sent = send(*pair, {.kind = PairMessageKind::doorbell}, {&context_.doorbell_fd, 1},
                      Deadline::after_ms(frame_timeout_ms));
     if (sent) sent = watch(pair);
-    if (!sent) log::warn("shm: connection of rank {}: {}", hello.rank, sent.error().message);
+    if (sent) return;
+    const auto doing = fmt::format("shm: accepting a connection of rank {}", hello.rank);
+    log::warn("{}", error_text(wrap(sent.error(), doing).on(context_.rank).value()));
 }
 
 Result<std::shared_ptr<HostPeer>> HostPeers::get(const PeerAddress& peer, const net::AuthKey& key,
@@ -127,9 +131,10 @@ Result<std::shared_ptr<HostPeer>> HostPeers::call(const PeerAddress& peer, const
     const int refused = socket ? 0 : socket.error().sys_errno;
     if (refused == ECONNREFUSED || refused == ENOENT)
         return fail_rank(Code::unsupported, peer.rank,
-                         "shm: rank {} is not within reach (another container or network "
-                         "namespace, or it has ended): {}",
-                         peer.rank, socket.error().message);
+                         "shm: rank {} cannot be reached (it is in another container or network "
+                         "namespace, or has ended): {}",
+                         peer.rank, socket.error().message)
+            .advice(same_namespace);
     if (!socket) return wrap(std::move(socket).error(), doing());
     const auto pair = make_pair(std::move(*socket), peer.rank);
 
@@ -143,7 +148,8 @@ Result<std::shared_ptr<HostPeer>> HostPeers::call(const PeerAddress& peer, const
     TUTTI_ASSIGN(const PairMessage message, decode_pair_message(answer->body));
     if (message.kind != PairMessageKind::doorbell)
         return fail_rank(Code::invalid, peer.rank, "shm: rank {} sent a message of kind {} first",
-                         peer.rank, static_cast<int>(message.kind));
+                         peer.rank, static_cast<int>(message.kind))
+            .advice(same_version);
     TUTTI_ASSIGN(pair->doorbell, make_doorbell(std::move(answer->fds)));
     TUTTI_TRY(watch(pair));
     return pair;
@@ -219,7 +225,8 @@ Result<> HostPeers::handle_message(const std::shared_ptr<HostPeer>& pair) {
 Result<> HostPeers::handle_doorbell(HostPeer& pair, std::vector<UniqueFd> fds) {
     TUTTI_ASSIGN(auto doorbell, make_doorbell(std::move(fds)));
     const std::lock_guard lock(mutex_);
-    if (pair.doorbell) return fail(Code::invalid, "shm: a second doorbell came");
+    if (pair.doorbell)
+        return fail(Code::invalid, "shm: it sent a second doorbell").advice(same_version);
     pair.doorbell = std::move(doorbell);
     return {};
 }
@@ -227,7 +234,8 @@ Result<> HostPeers::handle_doorbell(HostPeer& pair, std::vector<UniqueFd> fds) {
 Result<> HostPeers::handle_segment(HostPeer& pair, const PairMessage& message,
                                    std::vector<UniqueFd> fds) {
     if (fds.size() != 1)
-        return fail(Code::invalid, "shm: {} descriptors came with a segment", fds.size());
+        return fail(Code::invalid, "shm: it sent {} file descriptors with a segment", fds.size())
+            .advice(same_version);
     TUTTI_TRY(neighbours_->segments(pair.peer)->take(message.place.segment, std::move(fds[0]),
                                                      message.bytes));
     // A message may lie in it already.
@@ -239,8 +247,10 @@ Result<> HostPeers::handle_channel(HostPeer& pair, const PairMessage& message) {
     const auto segments = neighbours_->segments(pair.peer);
     std::byte* memory = segments->at(message.place, mapped_channel_bytes);
     if (memory == nullptr || !pair.doorbell)
-        return fail(Code::invalid, "shm: a channel at page {} of segment {}, where there is none",
-                    message.place.page, message.place.segment);
+        return fail(Code::invalid,
+                    "shm: it opened a channel at page {} of segment {}, where there is none",
+                    message.place.page, message.place.segment)
+            .advice(same_version);
     context_.sink->opened(
         {.peer = pair.peer, .comm = message.comm, .lane = message.lane},
         std::make_unique<MappedReceiver>(memory, segments, MappedPeer{pair.doorbell, pair.life}));
@@ -265,11 +275,10 @@ void HostPeers::lost(const std::shared_ptr<HostPeer>& pair, const Error& error) 
     if (pair->said_bye || reported_[index]) return;
     reported_[index] = true;
     context_.sink->peer_lost(
-        culprit,
-        culprit == pair->peer
-            ? fmt::format("shm: rank {} (process {}): {}", culprit, pair->pid, error.message)
-            : fmt::format("shm: rank {} cannot take what rank {} passes to it: {}", culprit,
-                          pair->peer, error.message));
+        culprit, culprit == pair->peer
+                     ? fmt::format("shm: process {}: {}", pair->pid, error.message)
+                     : fmt::format("shm: it cannot take what rank {} passes to it: {}", pair->peer,
+                                   error_text(error)));
 }
 
 void HostPeers::close(Deadline deadline) {

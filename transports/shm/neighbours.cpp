@@ -36,7 +36,7 @@ Result<Neighbours::Bell> Neighbours::make_bell(Rank rank) {
     UniqueFd fd;
     if (rank == rank_) {
         fd = UniqueFd(::fcntl(own_doorbell_fd_, F_DUPFD_CLOEXEC, 0));
-        if (!fd) return fail_errno(errno, "flat: out of file descriptors (ulimit -n)? dup");
+        if (!fd) return fail_errno(errno, "flat: cannot duplicate a file descriptor");
     } else {
         TUTTI_ASSIGN(fd, make_event_fd());
     }

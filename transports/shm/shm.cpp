@@ -90,11 +90,11 @@ private:
 Result<> ShmTransport::listen() {
     // Better now than in the first call.
     if (const auto memory = make_shared_memory("tutti-probe", page_bytes, page_bytes); !memory) {
-        const Error& error = memory.error();
+        Error error = memory.error();
         capabilities_.lacking = error.code == Code::unsupported;
-        return tl::unexpected<Error>(
-            Error{error.code, nobody, error.sys_errno,
-                  error.message + "; TUTTI_TRANSPORT=tcp does without shared memory"});
+        error.advice += fmt::format("{}set TUTTI_TRANSPORT=tcp, which needs no shared memory",
+                                    error.advice.empty() ? "" : "; or ");
+        return tl::unexpected<Error>(std::move(error));
     }
     TUTTI_ASSIGN(const std::string token, net::random_hex(16));
     address_ = "tutti-" + token;
@@ -103,7 +103,7 @@ Result<> ShmTransport::listen() {
     auto handler = [peers = peers_, groups = groups_.host()](UniqueFd socket, Bytes in) {
         const auto hello = shm::decode_hello(in);
         if (!hello)
-            log::warn("{}; dropped", hello.error().message);
+            log::warn("shm: refused a connection: {}", error_text(hello.error()));
         else if (hello->kind == shm::HelloKind::pair)
             peers->accept(std::move(socket), *hello);
         else

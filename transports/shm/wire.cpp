@@ -42,8 +42,9 @@ Result<ShmHello> decode_hello(ByteView in) {
     hello.segments = reader.get<uint32_t>();
     hello.bells = reader.get<uint64_t>();
     if (!reader.at_end())
-        return fail(Code::invalid, "shm: a hello of {} bytes and kind {} makes no sense", in.size(),
-                    static_cast<int>(hello.kind));
+        return fail(Code::invalid, "shm: malformed hello of {} bytes and kind {}", in.size(),
+                    static_cast<int>(hello.kind))
+            .advice(same_version);
     return hello;
 }
 
@@ -56,8 +57,9 @@ Result<PairMessage> decode_pair_message(ByteView in) {
     message.place = reader.get<SegmentPlace>();
     message.bytes = reader.get<uint64_t>();
     if (!reader.at_end())
-        return fail(Code::invalid, "shm: a message of {} bytes and kind {} makes no sense",
-                    in.size(), static_cast<int>(message.kind));
+        return fail(Code::invalid, "shm: malformed message of {} bytes and kind {}", in.size(),
+                    static_cast<int>(message.kind))
+            .advice(same_version);
     return message;
 }
 
@@ -73,7 +75,8 @@ Result<GroupAnswer> decode_answer(ByteView in) {
         answer.segment_bytes.push_back(reader.get<uint64_t>());
     answer.text = reader.get_text(max_frame_bytes);
     if (!reader.at_end())
-        return fail(Code::invalid, "shm: an answer of {} bytes makes no sense", in.size());
+        return fail(Code::invalid, "shm: malformed answer of {} bytes", in.size())
+            .advice(same_version);
     return answer;
 }
 

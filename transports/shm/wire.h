@@ -8,6 +8,12 @@
 
 namespace tutti::shm {
 
+// Advice of errors.
+inline constexpr char same_version[] = "install the same version of tutti on every host";
+inline constexpr char same_namespace[] =
+    "start the ranks of one host in one network namespace (docker run --network host), or add tcp "
+    "to TUTTI_TRANSPORT";
+
 enum class HelloKind : uint8_t {
     pair = 1,   // channels and messages between two ranks, for as long as both live
     group = 2,  // one request to join a flat group, one answer

@@ -75,7 +75,7 @@ void Connection::flush() {
     if (output_.broken_errno() == 0 || health() != Code::ok) return;
     // The last bytes of the peer are still to be had, its goodbye maybe among them.
     receive(true);
-    end(fmt::format("sending failed: {}", std::strerror(output_.broken_errno())));
+    end(fmt::format("sending to it failed: {}", std::strerror(output_.broken_errno())));
 }
 
 void Connection::receive(bool everything) {

@@ -11,7 +11,7 @@ std::vector<Device> tcp_devices() {
                  .name = "interfaces",
                  .detail = "",
                  .usable = false,
-                 .why_not = interfaces.error().message}};
+                 .why_not = error_text(interfaces.error())}};
     std::vector<Device> devices;
     for (const net::Interface& i : *interfaces)
         devices.push_back({.provider = "",

@@ -61,8 +61,9 @@ bool Input::read_some(int fd, bool& dry) {
     } while (got < 0 && errno == EINTR);
     // A shortage of this process is no end of the peer's: what is there is read later.
     if (got < 0 && (errno == EAGAIN || classify_errno(errno) == ErrnoClass::shortage)) return false;
-    if (got == 0) return fail("its connection ended without a goodbye (did the process end?)");
-    if (got < 0) return fail(fmt::format("receiving failed: {}", std::strerror(errno)));
+    if (got == 0)
+        return fail("its connection ended without a goodbye: its process has probably ended");
+    if (got < 0) return fail(fmt::format("receiving from it failed: {}", std::strerror(errno)));
     const auto bytes = static_cast<std::size_t>(got);
     dry = bytes < direct + parts[1].iov_len;
     done_ += std::min(bytes, direct);

@@ -43,6 +43,11 @@ bool is_loopback(std::string_view host) {
     return host.starts_with("127.") || host == "::1" || host == "localhost";
 }
 
+ErrorResult closed_error(Rank peer) {
+    return fail_rank(Code::aborted, peer, "this rank has left the job")
+        .advice("make a new communicator");
+}
+
 class TcpTransport final : public Transport {
 public:
     explicit TcpTransport(const TransportContext& context)
@@ -177,9 +182,10 @@ Result<ConnectionPtr> TcpTransport::handshake(const PeerAddress& peer, Deadline 
     for (;;) {
         wait_until(lock, deadline, [&] { return !calling_.contains(rank) || find_locked(rank); });
         if (ConnectionPtr connection = find_locked(rank)) return connection;
-        if (closed_) return fail_rank(Code::aborted, rank, "the transport is closed");
+        if (closed_) return closed_error(rank);
         if (calling_.contains(rank))
-            return fail_rank(Code::timeout, rank, "another thread of this rank is still at it");
+            return fail_rank(Code::timeout, rank,
+                             "another thread of this rank is still connecting");
         calling_.insert(rank);
         lock.unlock();
         auto called = call(peer, deadline);
@@ -196,9 +202,13 @@ Result<ConnectionPtr> TcpTransport::handshake(const PeerAddress& peer, Deadline 
         wait_until(lock, Deadline::after_ms(limit_ms), [&] { return find_locked(rank); });
         if (deadline.passed() && !find_locked(rank))
             return fail_rank(Code::timeout, rank,
-                             "rank {} said that it is connecting to this rank, and did not arrive: "
-                             "can it reach {}?",
-                             rank, address_);
+                             "rank {} is connecting to this rank at {}, but its connection did not "
+                             "arrive",
+                             rank, address_)
+                .advice(
+                    "make {} reachable from the host of rank {}: open the firewall, or set "
+                    "TUTTI_IFACE to the network that all hosts share",
+                    address_, rank);
     }
 }
 
@@ -225,7 +235,12 @@ Result<TcpTransport::Introduction> TcpTransport::call(const PeerAddress& peer,
 
 Result<TcpTransport::Introduction> TcpTransport::call_once(const PeerAddress& peer,
                                                            Deadline deadline) const {
-    Error last{Code::unsupported, peer.rank, 0, "it published no address that leads there"};
+    Error last = fail_rank(Code::unsupported, peer.rank,
+                           "rank {} published no address that this rank can use", peer.rank)
+                     .advice(
+                         "set TUTTI_IFACE to the network that all hosts share, and TUTTI_SECRET on "
+                         "every rank")
+                     .value();
     for (const net::HostPort& address : parse_addresses(peer.address)) {
         if (!usable(address, peer)) continue;
         auto fd = net::connect_tcp(address, {.deadline = deadline, .keep_trying = false});
@@ -242,14 +257,16 @@ Result<TcpTransport::Introduction> TcpTransport::introduce(UniqueFd fd, Deadline
     const auto heard =
         net::recv_all(fd.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline);
     if (!heard && heard.error().code == Code::peer_lost)
-        return fail(
-            Code::peer_lost,
-            "it hung up on our hello: did its process end, or does it run another version of "
-            "tutti?");
+        return fail(Code::peer_lost, "it closed the connection when this rank introduced itself")
+            .advice(
+                "check that its process still runs, and install the same version of tutti on every "
+                "host");
     if (!heard) return tl::unexpected(heard.error());
     if (answer == tcp::Answer::taken) return Introduction{.answer = answer, .fd = std::move(fd)};
     if (answer == tcp::Answer::crossing) return Introduction{};
-    return fail(Code::auth, "it answered {} to our hello", static_cast<int>(answer));
+    return fail(Code::auth, "it sent the unknown answer {} when this rank introduced itself",
+                static_cast<int>(answer))
+        .advice("install the same version of tutti on every host");
 }
 
 ConnectionPtr TcpTransport::find(Rank peer) {
@@ -265,7 +282,7 @@ ConnectionPtr TcpTransport::find_locked(Rank peer) const {
 }
 
 Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
-    if (closed_) return fail_rank(Code::aborted, peer, "the transport is closed");
+    if (closed_) return closed_error(peer);
     net::bound_if_local(fd.get());
     const auto connection = std::make_shared<Connection>(
         std::move(fd), Connection::Options{.rank = context_.rank,
@@ -307,8 +324,8 @@ std::optional<tcp::Answer> TcpTransport::answer(Rank peer) const {
         connections_.begin(), connections_.end(),
         [&](const ConnectionPtr& c) { return c->peer() == peer && c->health() == Code::ok; });
     if (same < accepted_limit) return tcp::Answer::taken;
-    log::warn("rank {}: refused a data connection: rank {} has {} already", context_.rank, peer,
-              same);
+    log::warn("rank {}: refused a data connection of rank {}, which has {} already", context_.rank,
+              peer, same);
     return std::nullopt;
 }
 
@@ -317,8 +334,10 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
     const auto version = in.get<uint32_t>();
     const auto rank = in.get<Rank>();
     if (!in.at_end() || version != tcp::protocol_version || rank < 0 || rank >= context_.size) {
-        log::warn("rank {}: refused a data connection: version {} (ours {}), rank {} of {}",
-                  context_.rank, version, tcp::protocol_version, rank, context_.size);
+        log::warn(
+            "rank {}: refused a data connection with version {} of the protocol (this rank has "
+            "version {}) that claims to be rank {} of {}",
+            context_.rank, version, tcp::protocol_version, rank, context_.size);
         return;
     }
     const std::lock_guard lock(mutex_);
@@ -327,9 +346,10 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
     if (closed_) return send_goodbye(fd.get());
     const auto said = answer(rank);
     if (!said || !send_answer(fd.get(), *said) || *said == tcp::Answer::crossing) return;
-    if (const auto added = add(std::move(fd), rank); !added)
-        log::warn("rank {}: data connection of rank {}: {}", context_.rank, rank,
-                  added.error().message);
+    if (const auto added = add(std::move(fd), rank); !added) {
+        const auto doing = fmt::format("accepting a data connection of rank {}", rank);
+        log::warn("{}", error_text(wrap(added.error(), doing).on(context_.rank).value()));
+    }
 }
 
 // ---- running ---------------------------------------------------------------------------------

@@ -32,16 +32,18 @@ bool flat_serves(const FlatLimits& limits, Collective collective) {
 
 Result<> check_flat_group(const GroupRequest& group, const FlatLimits& limits) {
     if (group.size < limits.least_ranks || group.size > limits.most_ranks)
-        return fail(Code::unsupported, "flat: {} ranks, {} to {} are served", group.size,
-                    limits.least_ranks, limits.most_ranks);
+        return fail(Code::unsupported, "flat: {} ranks are not supported", group.size)
+            .advice("use {} to {} ranks", limits.least_ranks, limits.most_ranks);
     if (group.streams < 1 || group.streams > flat_max_streams)
-        return fail(Code::unsupported, "flat: {} streams, 1 to {} are served", group.streams,
-                    flat_max_streams);
+        return fail(Code::unsupported, "flat: {} streams are not supported", group.streams)
+            .advice("set TUTTI_NRINGS to 1 to {}", flat_max_streams);
     if (group.rank < 0 || group.rank >= group.size)
-        return fail(Code::invalid, "flat: rank {} of {}", group.rank, group.size);
+        return fail(Code::invalid, "flat: rank {} is out of range", group.rank)
+            .advice("give a rank from 0 to {}", group.size - 1);
     if (!group.members.empty() && std::cmp_not_equal(group.members.size(), group.size))
-        return fail(Code::invalid, "flat: {} members of {} ranks", group.members.size(),
-                    group.size);
+        return fail(Code::invalid, "flat: {} members are listed for {} ranks", group.members.size(),
+                    group.size)
+            .advice("list every rank once");
     return {};
 }
 
@@ -51,11 +53,13 @@ Result<std::size_t> flat_contribution_bytes(const IntrinsicGroup& group,
     if (shape.count > group.most_bytes() / element_bytes)
         return fail(Code::unsupported,
                     "flat: {} elements of {} bytes are over the limit of {} bytes", shape.count,
-                    element_bytes, group.most_bytes());
+                    element_bytes, group.most_bytes())
+            .advice("use another algorithm, or at most {} bytes", group.most_bytes());
     const std::size_t bytes = shape.count * element_bytes;
     if (!group.serves(shape.collective, bytes))
-        return fail(Code::unsupported, "flat: there is no {} here",
-                    collective_name(shape.collective));
+        return fail(Code::unsupported, "flat: {} is not supported",
+                    collective_name(shape.collective))
+            .advice("use another algorithm");
     return shape.collective == Collective::barrier ? 0 : bytes;
 }
 

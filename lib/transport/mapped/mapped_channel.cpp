@@ -100,7 +100,8 @@ std::byte* MappedSender::reserve_large() {
     if (!borrows_) {
         if (no_memory_) return nullptr;
         if (auto lent = pool_->borrow(*space_); !lent) {
-            log::error("shm: no memory for large messages: {}", lent.error().message);
+            const auto failed = wrap(lent.error(), "shm: there is no memory for large messages");
+            log::error("{}", error_text(failed.value()));
             no_memory_ = true;
             return nullptr;
         }

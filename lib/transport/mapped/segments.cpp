@@ -37,8 +37,8 @@ bool SegmentTable::clear(SegmentPlace place, std::size_t bytes) const {
 
 Result<> SegmentTable::check_room() const {
     if (count() < max_segments) return {};
-    return fail(Code::no_memory, "shared memory: {} segments are as many as there can be",
-                max_segments);
+    return fail(Code::no_memory, "all {} segments of shared memory are in use", max_segments)
+        .advice("destroy communicators that are not used any more");
 }
 
 void SegmentTable::publish(SharedMemory memory, std::size_t bytes) {
@@ -61,7 +61,9 @@ Result<> SegmentTable::take(uint32_t index, UniqueFd fd, std::size_t bytes) {
     if (index < count()) return {};
     TUTTI_TRY(check_room());
     if (index > count())
-        return fail(Code::invalid, "a peer's segment {} came, {} was the next", index, count());
+        return fail(Code::invalid, "a peer sent segment {} of its shared memory instead of {}",
+                    index, count())
+            .advice("install the same version of tutti on every host");
     TUTTI_ASSIGN(auto data, map_shared_memory(fd.get(), bytes));
     publish({std::move(fd), std::move(data)}, bytes);
     return {};
@@ -107,7 +109,8 @@ Result<Arena::Block> Arena::take(std::size_t bytes, std::size_t backed_bytes) {
     if (!place) {
         const std::size_t next = first_segment_bytes << segment_growth * free_.size();
         if (bytes > max_segment_bytes)
-            return fail(Code::no_memory, "{} bytes of shared memory are too many", bytes);
+            return fail(Code::no_memory, "{} bytes of shared memory are over the limit of {}",
+                        bytes, max_segment_bytes);
         const std::size_t most =
             std::min(max_segment_bytes, largest_file_bytes() / page_bytes * page_bytes);
         const std::size_t made = std::max(std::min(next, most), bytes);

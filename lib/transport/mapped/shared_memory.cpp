@@ -24,17 +24,15 @@ ErrorResult fail_memory(int saved_errno, std::string_view what, std::size_t byte
     switch (saved_errno) {
         case ENOSPC:
         case ENOMEM:
-            return ErrorResult(
-                {Code::no_memory, nobody, saved_errno,
-                 fmt::format("/dev/shm or memory is exhausted: {} of {} bytes: {}; raise the "
-                             "memory limit (docker: --shm-size) or use fewer ranks or rings",
-                             what, bytes, std::strerror(saved_errno))});
+            return ErrorResult({Code::no_memory, nobody, saved_errno,
+                                fmt::format("/dev/shm or memory is exhausted: {} of {} bytes: {}",
+                                            what, bytes, std::strerror(saved_errno))})
+                .advice(
+                    "raise the memory limit (docker: --shm-size), or use fewer ranks or rings "
+                    "(TUTTI_NRINGS)");
         case EMFILE:
         case ENFILE:
-            return ErrorResult(
-                {Code::system, nobody, saved_errno,
-                 fmt::format("out of file descriptors: {}: {}; raise the limit (ulimit -n)", what,
-                             std::strerror(saved_errno))});
+            return wrap(fail_errno(saved_errno, what).value(), "out of file descriptors");
         default:
             return fail_errno(saved_errno, what);
     }
@@ -49,13 +47,17 @@ bool is_refusal(int saved_errno) {
 Result<UniqueFd> make_unlinked_file(int memfd_errno) {
     UniqueFd fd(::open("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
     if (!fd)
-        return fail(Code::unsupported, "no shared memory: memfd_create: {}; a file in /dev/shm: {}",
-                    std::strerror(memfd_errno), std::strerror(errno));
+        return fail(Code::unsupported,
+                    "cannot make shared memory: memfd_create: {}; a file in /dev/shm: {}",
+                    std::strerror(memfd_errno), std::strerror(errno))
+            .advice(
+                "allow memfd_create in the seccomp filter, or mount a /dev/shm that this user "
+                "may write to");
     static std::once_flag told;
     std::call_once(told, [&] {
         log::warn(
-            "memfd_create: {} (a seccomp filter, or an old kernel): shared memory is taken from "
-            "unlinked files in /dev/shm instead, as far as that is large enough",
+            "memfd_create: {} (a seccomp filter or an old kernel refuses it): tutti makes shared "
+            "memory from unlinked files in /dev/shm instead, which must be large enough",
             std::strerror(memfd_errno));
     });
     return fd;
@@ -127,9 +129,9 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes,
                                         std::size_t backed_bytes) {
     if (bytes > largest_file_bytes())  // or sizing it would be a SIGXFSZ
         return fail(Code::no_memory,
-                    "shared memory counts as a file, and {} bytes are more than the limit of {}: "
-                    "raise it (ulimit -f)",
-                    bytes, largest_file_bytes());
+                    "shared memory of {} bytes is more than the limit of a file's size, {} bytes",
+                    bytes, largest_file_bytes())
+            .advice("raise the limit of a file's size (ulimit -f)");
     UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     const bool sealable = static_cast<bool>(fd);
     if (!sealable) {
@@ -155,13 +157,13 @@ Result<std::shared_ptr<std::byte>> map_shared_memory(int fd, std::size_t bytes) 
         seals == F_SEAL_SEAL && status.st_nlink == 0 && status.st_uid == ::geteuid();
     if ((seals & resize_seals) != resize_seals && !unlinked_file)
         return fail(Code::invalid,
-                    "a peer's shared memory could be resized: seals {:#x}, not {:#x}", seals,
-                    resize_seals);
+                    "a peer's shared memory could be resized: it has seals {:#x}, not {:#x}", seals,
+                    resize_seals)
+            .advice("install the same version of tutti on every host");
     if (std::cmp_not_equal(status.st_size, bytes))
-        return fail(Code::invalid,
-                    "a peer's shared memory has {} bytes, not {}: do all ranks run "
-                    "the same version?",
-                    status.st_size, bytes);
+        return fail(Code::invalid, "a peer's shared memory has {} bytes, not {}", status.st_size,
+                    bytes)
+            .advice("install the same version of tutti on every host");
     return map_once(fd, {status.st_dev, status.st_ino}, bytes);
 }
 

@@ -28,14 +28,14 @@ enum class Culprit : uint8_t { peer, own };
 template <typename Flow>
 struct PendingEvents {
     std::vector<Flow*> opened;
-    std::vector<std::pair<Rank, std::string>> lost;  // the rank at fault
+    // The rank at fault, and the cause as the text after "rank N is gone: ".
+    std::vector<std::pair<Rank, std::string>> lost;
 
     void add_loss(Rank own, Rank peer, const std::string& cause, Culprit culprit) {
         if (culprit == Culprit::own)
-            lost.emplace_back(
-                own, fmt::format("rank {} cannot go on with rank {}: {}", own, peer, cause));
+            lost.emplace_back(own, fmt::format("it cannot continue with rank {}: {}", peer, cause));
         else
-            lost.emplace_back(peer, fmt::format("rank {}: {}", peer, cause));
+            lost.emplace_back(peer, cause);
     }
 };
 

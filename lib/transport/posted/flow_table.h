@@ -53,7 +53,8 @@ public:
     /// An error: this rank has left the communicator.
     Result<> check_alive(const ChannelId& id) const {
         if (!is_retired(id.comm)) return {};
-        return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
+        return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm)
+            .advice("make a new communicator");
     }
 
     void close_sender(Flow& flow) {
@@ -112,11 +113,14 @@ Result<Flow*> FlowTable<Flow>::open(const ChannelId& id, Extra&... extra) {
     Flow* const flow = again || opened < max_channels ? find_or_add(id, extra...) : nullptr;
     if (!flow)
         return fail_rank(Code::invalid, id.peer,
-                         "rank {} has {} channels on one {} already: free communicators", id.peer,
-                         max_channels, medium_);
+                         "rank {} has {} channels on one {} already, which is the limit", id.peer,
+                         max_channels, medium_)
+            .advice("destroy communicators that are not used any more");
     if (flow->out.open.load(std::memory_order_relaxed))
-        return fail_rank(Code::invalid, id.peer, "lane {} of communicator {} to rank {} is open",
-                         id.lane, id.comm, id.peer);
+        return fail_rank(Code::invalid, id.peer,
+                         "lane {} of communicator {} to rank {} is open already", id.lane, id.comm,
+                         id.peer)
+            .advice("open each lane once");
     flow->out.open.store(true, std::memory_order_relaxed);
     opened += std::exchange(flow->ours, true) ? 0 : 1;
     flow->open_due = true;

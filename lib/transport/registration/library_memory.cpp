@@ -12,7 +12,7 @@ namespace {
 std::unique_ptr<MemoryMonitor> start_monitor(std::string_view library) {
     auto monitor = MemoryMonitor::start();
     if (monitor) return std::move(*monitor);
-    log::info("{}: memory is registered anew for each use: {}", library, monitor.error().message);
+    log::info("{} registers memory anew for each use: {}", library, monitor.error().message);
     return nullptr;
 }
 
@@ -40,7 +40,7 @@ void LibraryMemory::remove(const std::byte* data, std::size_t bytes) {
 
 Result<RegisteredBlock> RegisteredBlock::make(LibraryMemory& memory, std::size_t bytes) {
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return fail_errno(errno, "memory for messages");
+    if (data == MAP_FAILED) return fail_errno(errno, "cannot map memory for messages");
     RegisteredBlock block(static_cast<std::byte*>(data), bytes);
     TUTTI_ASSIGN(block.registered_, memory.use(block.data_, bytes));
     return block;

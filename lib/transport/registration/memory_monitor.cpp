@@ -32,13 +32,16 @@ constexpr uint64_t wanted_features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVE
 Result<std::unique_ptr<MemoryMonitor>> MemoryMonitor::start() {
     UniqueFd faults(
         static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | user_mode_only)));
-    if (!faults) return fail(Code::unsupported, "userfaultfd: {}", std::strerror(errno));
+    if (!faults)
+        return fail(Code::unsupported, "userfaultfd: {}", std::strerror(errno))
+            .advice("allow userfaultfd, or register buffers with tutti_mem_register");
     uffdio_api api{};
     api.api = UFFD_API;
     api.features = wanted_features;
     if (::ioctl(faults.get(), UFFDIO_API, &api) != 0 ||
         (api.features & wanted_features) != wanted_features)
-        return fail(Code::unsupported, "userfaultfd: this kernel does not report unmapping");
+        return fail(Code::unsupported, "userfaultfd: this kernel does not report unmapping")
+            .advice("use a newer kernel, or register buffers with tutti_mem_register");
     TUTTI_ASSIGN(UniqueFd stop, make_event_fd());
     std::unique_ptr<MemoryMonitor> monitor(new MemoryMonitor(std::move(faults), std::move(stop)));
     TUTTI_ASSIGN(monitor->thread_, Thread::start("the thread that sees memory being unmapped",
