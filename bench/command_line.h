@@ -49,7 +49,7 @@ inline std::string positive(const std::string& text) {
 inline std::string not_negative(const std::string& text) {
     return is_number(text) && std::strtod(text.c_str(), nullptr) >= 0
                ? ""
-               : "'" + text + "' is neither 0 nor a number above it";
+               : "'" + text + "' is not 0 or a number above it";
 }
 
 /// Parses, then lets interpret() look at what was given; both throw CLI::ParseError for what makes

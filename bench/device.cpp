@@ -40,7 +40,8 @@ struct Device::Driver {
         const auto load = [&](auto& function, const char* name) {
             function =
                 reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-            if (!function) throw std::runtime_error("--memory device: " + path + " has no " + name);
+            if (!function)
+                throw std::runtime_error("--memory device: " + path + " has no function " + name);
         };
         load(init, "cuInit");
         load(count, "cuDeviceGetCount");
@@ -58,7 +59,8 @@ Device::Device(int rank) : driver_(std::make_unique<Driver>()) {
     need(driver_->init(0), "starting the driver");
     int devices = 0;
     need(driver_->count(&devices), "counting devices");
-    if (devices == 0) throw std::runtime_error("--memory device: no device is visible");
+    if (devices == 0)
+        throw std::runtime_error("--memory device: no GPU is visible; check CUDA_VISIBLE_DEVICES");
     driver_->device = rank % devices;
     void* context = nullptr;
     need(driver_->retain(&context, driver_->device), "using the device");

@@ -45,7 +45,7 @@ public:
     int finish() {
         if (!report_) return 0;
         progress_.clear();
-        if (measured_ == 0) return wrong_usage(0, "nothing could be measured: " + skipped_);
+        if (measured_ == 0) return wrong_usage(0, "nothing was measured: " + skipped_);
         report_->finish();
         return wrong_ == 0 ? 0 : exit_wrong;
     }
@@ -93,7 +93,7 @@ private:
             return Measurement(comm, options_, bytes);
         } catch (const std::bad_alloc&) {
             throw std::runtime_error(fmt::format(
-                "there is no memory for buffers of {} bytes: give a smaller --end", bytes));
+                "there is no memory for buffers of {} bytes; give a smaller --end", bytes));
         }
     }
 
@@ -167,17 +167,21 @@ int run(const Options& options) {
     for (const int nrings : options.nrings) {
         tutti::Communicator comm = create(options, nrings);
         if (options.root >= comm.size())
-            return wrong_usage(comm.rank(), fmt::format("--root {} is not below {} ranks",
-                                                        options.root, comm.size()));
+            return wrong_usage(
+                comm.rank(),
+                fmt::format("--root: rank {} is out of range; give a rank from 0 to {}",
+                            options.root, comm.size() - 1));
         if (!sweep) sweep.emplace(options, Seat{comm.rank(), comm.size()});
         sweep->run(comm, nrings);
     }
     return sweep->finish();
 }
 
-std::string who() {
+// The library's errors name the rank already.
+std::string named(std::string_view why) {
     const char* rank = std::getenv("TUTTI_RANK");
-    return rank != nullptr ? fmt::format("tutti-bench: rank {}", rank) : "tutti-bench";
+    return rank == nullptr || why.starts_with("rank ") ? std::string(why)
+                                                       : fmt::format("rank {}: {}", rank, why);
 }
 
 }  // namespace
@@ -190,7 +194,7 @@ int main(int argc, char** argv) {
         if (parsed.options.ranks > 0) return bench::relaunch(parsed.options.ranks, argc, argv);
         return bench::run(parsed.options);
     } catch (const std::exception& error) {
-        command_line::complain(bench::who().c_str(), error.what());
+        command_line::complain("tutti-bench", bench::named(error.what()));
         return bench::exit_wrong;
     }
 }

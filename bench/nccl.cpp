@@ -55,7 +55,7 @@ template <typename Function>
 void load(void* handle, Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(handle, name));
     if (function == nullptr)
-        throw std::runtime_error(std::string("--peer nccl: there is no ") + name);
+        throw std::runtime_error(std::string("--peer nccl: the library has no function ") + name);
 }
 
 }  // namespace

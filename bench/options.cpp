@@ -14,20 +14,20 @@ namespace {
 constexpr const char* description =
     R"(tutti-bench - measure and check a collective operation
 
-Prints a table as nccl-tests does: for every size the time of one operation, algbw (bytes / time),
-busbw and how many elements were wrong, first out of place, then in place. busbw is algbw x
-2(n-1)/n for allreduce, x (n-1)/n where every rank has a block (allgather, reduce_scatter, gather,
-scatter, alltoall), x 1 for broadcast, reduce, scan and exscan. Sizes are those of the larger
-buffer: all blocks together, rounded down to as many elements for every rank (the count column).
-The time is the median over the iterations, on the slowest rank; where ranks need not wait for each
-other (broadcast, reduce, gather, scatter, scan, exscan) it ends when all are done: a barrier,
-shared by up to 100 iterations. GB are 10^9 bytes. Every rank runs this program; --ranks starts
-them.)";
+tutti-bench prints a table like that of nccl-tests: for every size the time of one operation, algbw
+(bytes / time), busbw and the number of wrong elements, first out of place, then in place. busbw is
+algbw x 2(n-1)/n for allreduce, x (n-1)/n for collectives in which every rank has a block
+(allgather, reduce_scatter, gather, scatter, alltoall), x 1 for broadcast, reduce, scan and exscan.
+A size is that of the larger buffer: all blocks together, rounded down to the same number of
+elements for every rank (the count column). The time is the median over the iterations, on the
+slowest rank. In collectives whose ranks need not wait for each other (broadcast, reduce, gather,
+scatter, scan, exscan) the time ends when all ranks are done: a barrier, shared by up to 100
+iterations. A GB is 10^9 bytes. Every rank runs this program; --ranks starts the ranks.)";
 
 constexpr const char* footer = R"(EXIT CODES
   0  all results were right
-  1  wrong results, or an operation failed
-  2  wrong usage, or nothing of what was asked for can be done here
+  1  a result was wrong, or an operation failed
+  2  wrong usage, or no operation that was asked for can run on this machine
 
 EXAMPLES
   tutti-bench allreduce --ranks 2
@@ -61,7 +61,7 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
     app.add_option("-e,--end", t.end, "largest size (default 128M)")
         ->type_name("BYTES")
         ->check(command_line::check_bytes);
-    app.add_option("-f,--factor", o.factor, "from one size to the next (default 4)")
+    app.add_option("-f,--factor", o.factor, "factor between one size and the next (default 4)")
         ->type_name("N")
         ->check(CLI::Range(2, 1 << 30));
     app.add_option("--dtype", t.dtypes, "element types, or all (default float32)")
@@ -70,7 +70,7 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
     app.add_option("--op", t.ops, "operators, or all (default sum)")
         ->type_name("LIST")
         ->delimiter(',');
-    app.add_option("--root", o.root, "of a broadcast, reduce, gather or scatter (default 0)")
+    app.add_option("--root", o.root, "root of a broadcast, reduce, gather or scatter (default 0)")
         ->type_name("RANK")
         ->check(command_line::not_negative);
     app.add_flag_callback(
@@ -80,37 +80,40 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
 }
 
 void add_how(CLI::App& app, Options& o, Texts& t) {
-    app.add_option("--ranks", o.ranks, "start so many ranks here, with tutti-run")
+    app.add_option("--ranks", o.ranks, "start N ranks on this machine, with tutti-run")
         ->type_name("N")
         ->check(CLI::Range(1, 4096));
     app.add_option("-n,--iters", o.iters,
-                   "timed iterations per size (default: 0.2 s of them, and 1 s at most)")
+                   "timed iterations per size (default: as many as take 0.2 s, at most 1 s)")
         ->type_name("N")
         ->check(CLI::Range(1, std::numeric_limits<int>::max()));
-    app.add_option("-w,--warmup", o.warmup, "iterations before those (default 5)")
+    app.add_option("-w,--warmup", o.warmup, "iterations before the timed ones (default 5)")
         ->type_name("N")
         ->check(command_line::not_negative);
     app.add_option("--transport", o.transport, "transports to use, e.g. shm,tcp")
         ->type_name("LIST");
-    app.add_option("--algorithm", t.algorithm, "this one, or all: a table for each")
+    app.add_option("--algorithm", t.algorithm, "one algorithm, or all: a table for each")
         ->type_name("NAME");
-    app.add_option("--nrings", o.nrings, "rings of the communicator; a list: a table for each")
+    app.add_option("--nrings", o.nrings,
+                   "number of rings of the communicator; a list gives a table for each")
         ->type_name("LIST")
         ->delimiter(',')
         ->check(CLI::Range(1, 16));
-    app.add_flag("--async", o.async, "start, then wait (non-blocking operations)");
-    app.add_option("--streams", o.streams, "operations in flight, each on its stream (--async)")
+    app.add_flag("--async", o.async, "measure non-blocking operations: start, then wait");
+    app.add_option("--streams", o.streams,
+                   "number of operations in flight, each on its own stream (implies --async)")
         ->type_name("K")
         ->check(CLI::Range(1, 1024));
     app.add_option_function<std::string>(
            "--memory", [&o](const std::string& kind) { o.device = kind == "device"; },
-           "host, or device: on the GPU that CUDA_VISIBLE_DEVICES and the rank choose")
+           "memory of the buffers: host, or device, the GPU that CUDA_VISIBLE_DEVICES and the rank "
+           "choose")
         ->check(CLI::IsMember({"host", "device"}));
     app.add_option_function<std::string>(
            "--peer", [&o](const std::string&) { o.nccl = true; },
-           "nccl: the same by direct calls of it, in turn with ours (with --memory device)")
+           "nccl: also measure direct calls of NCCL, in turns with tutti's (with --memory device)")
         ->check(CLI::IsMember({"nccl"}));
-    app.add_flag("--persistent", o.persistent, "bind once, run often (plans)");
+    app.add_flag("--persistent", o.persistent, "measure plans: bind once, run often");
 }
 
 void add_report(CLI::App& app, Options& o) {
@@ -118,9 +121,9 @@ void add_report(CLI::App& app, Options& o) {
     app.add_flag_callback(
         "--no-check", [&o] { o.check = false; }, "only measure");
     app.add_flag("--stats,--percentiles", o.stats,
-                 "also p50, p99, min and the ranks' min, avg, max");
-    app.add_flag("--explain", o.explain, "why the library chooses what, for every size");
-    app.add_option("--json", o.json, "write the results there too; - for standard output")
+                 "also print p50, p99, min and the ranks' min, avg, max");
+    app.add_flag("--explain", o.explain, "print the reason for the library's choice at every size");
+    app.add_option("--json", o.json, "also write the results to FILE; - for standard output")
         ->type_name("FILE");
 }
 
@@ -135,8 +138,8 @@ std::vector<int32_t> numbers_of(const std::vector<std::string>& names, NameOf na
     for (const std::string& name : names) {
         const auto at = std::find(known.begin(), known.end(), name);
         if (name != "all" && at == known.end())
-            throw CLI::ValidationError(
-                option, fmt::format("'{}' is none of: {}, all", name, fmt::join(known, ", ")));
+            throw CLI::ValidationError(option, fmt::format("unknown name '{}'; give one of {}, all",
+                                                           name, fmt::join(known, ", ")));
         if (name != "all") numbers.push_back(static_cast<int32_t>(at - known.begin()));
         for (std::size_t i = 0; name == "all" && i < known.size(); ++i)
             numbers.push_back(static_cast<int32_t>(i));
@@ -160,7 +163,8 @@ void check_transports(const std::string& list) {
     for (std::string name; std::getline(names, name, ',');)
         if (std::find(known.begin(), known.end(), name) == known.end())
             throw CLI::ValidationError(
-                "--transport", fmt::format("'{}' is none of: {}", name, fmt::join(known, ", ")));
+                "--transport", fmt::format("unknown transport '{}'; this build has {}", name,
+                                           fmt::join(known, ", ")));
 }
 
 void interpret(Options& o, const Texts& t) {
@@ -169,7 +173,8 @@ void interpret(Options& o, const Texts& t) {
     if (!t.end.empty()) o.end_bytes = *parse_bytes(t.end);
     if (t.end.empty() && o.end_bytes < o.begin_bytes) o.end_bytes = o.begin_bytes;
     if (o.end_bytes < o.begin_bytes)
-        throw CLI::ValidationError("--end", "the largest size is smaller than the smallest");
+        throw CLI::ValidationError("--end",
+                                   "the largest size is smaller than the smallest (--begin)");
     if (!t.dtypes.empty()) o.dtypes = numbers_of(t.dtypes, tutti_dtype_name, "--dtype");
     if (!t.ops.empty()) o.ops = numbers_of(t.ops, tutti_op_name, "--op");
     o.algorithms = algorithms_of(*o.collective, t.algorithm);
@@ -179,10 +184,12 @@ void interpret(Options& o, const Texts& t) {
         throw CLI::ValidationError("--out-of-place-only",
                                    fmt::format("a {} is always in place", o.collective->name));
     if (o.nccl && !o.device)
-        throw CLI::ValidationError("--peer", "nccl has device memory only: give --memory device");
+        throw CLI::ValidationError("--peer",
+                                   "nccl works on device memory only; give --memory device, too");
     if (o.ranks > 0 && o.root >= o.ranks)
-        throw CLI::ValidationError("--root",
-                                   fmt::format("{} is not below {} ranks", o.root, o.ranks));
+        throw CLI::ValidationError(
+            "--root",
+            fmt::format("rank {} is out of range; give a rank from 0 to {}", o.root, o.ranks - 1));
     check_transports(o.transport);
     if (o.streams > 1) o.async = true;
 }

@@ -169,7 +169,7 @@ void Report::finish() {
     note(fmt::format("wrong elements: {}", options_.check ? wrong : "not checked"));
     if (busbw_count_ > 0 && options_.collective->moves_data())
         note(fmt::format("average busbw:  {:.2f} GB/s", busbw_sum_ / busbw_count_));
-    if (std::ferror(table_) != 0) throw std::runtime_error("the table could not be written");
+    if (std::ferror(table_) != 0) throw std::runtime_error("cannot write the table");
     write_json();
 }
 

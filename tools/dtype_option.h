@@ -16,7 +16,8 @@ inline Dtype dtype_of(const std::string& name) {
         if (name == dtype_name(dtype)) return dtype;
         known += fmt::format("{}{}", i == 0 ? "" : ", ", dtype_name(dtype));
     }
-    throw CLI::ValidationError("--dtype", fmt::format("'{}' is none of: {}", name, known));
+    throw CLI::ValidationError("--dtype",
+                               fmt::format("unknown dtype '{}'; give one of {}", name, known));
 }
 
 }  // namespace tutti

@@ -21,7 +21,8 @@ public:
     }
     /// Whether all of it was written. To be asked at the end, or an exit code of 0 is a lie.
     Result<> written(std::string_view what) const {
-        return errno_ == 0 ? Result<>{} : fail_errno(errno_, what);
+        if (errno_ == 0) return {};
+        return fail_errno(errno_, fmt::format("cannot write {}", what));
     }
 
 private:

@@ -237,20 +237,26 @@ int main(int argc, char** argv) {
             "  tutti-run -n 2 tutti-trainer-bench overhead --execution dag\n"
             "  bench/trainer/overlap tutti-trainer-bench   (makes network namespaces)");
         std::string what = "overhead", execution = "serial";
-        app.add_option("what", what, "overhead or overlap")
+        app.add_option("what", what, "measurement: overhead or overlap (default overhead)")
             ->check(CLI::IsMember({"overhead", "overlap"}));
-        app.add_option("--layers", o.layers, "with parameters each (default 16)");
-        app.add_option("--layer-bytes", o.layer_bytes, "of parameters (default 1 MiB)");
-        app.add_option("--compute-ms", o.compute_ms, "overlap: of a step (default 300)");
-        app.add_option("--rounds", o.rounds, "overhead: arithmetic (default 4 passes)");
-        app.add_option("--turns", o.turns, "overhead: of a step each (default 201)")
+        app.add_option("--layers", o.layers, "number of layers with parameters (default 16)");
+        app.add_option("--layer-bytes", o.layer_bytes,
+                       "bytes of parameters of each layer (default 1 MiB)");
+        app.add_option("--compute-ms", o.compute_ms,
+                       "overlap: computing time of a step in ms (default 300)");
+        app.add_option("--rounds", o.rounds,
+                       "overhead: passes of arithmetic in each step (default 4)");
+        app.add_option("--turns", o.turns, "overhead: number of turns of one step (default 201)")
             ->check(command_line::positive);
-        app.add_option("--blocks", o.blocks, "overlap: how many (default 15)")
+        app.add_option("--blocks", o.blocks, "overlap: number of blocks (default 15)")
             ->check(command_line::positive);
-        app.add_option("--steps", o.steps_per_block, "overlap: in a block (default 8)")
+        app.add_option("--steps", o.steps_per_block, "overlap: steps in a block (default 8)")
             ->check(command_line::positive);
-        app.add_option("--at-least", o.at_least, "overlap: fail below this share (default 0)");
-        app.add_option("--execution", execution, "serial or dag (default serial)")
+        app.add_option(
+            "--at-least", o.at_least,
+            "overlap: fail if a smaller share of the communication is hidden (default 0)");
+        app.add_option("--execution", execution,
+                       "order of execution: serial or dag (default serial)")
             ->check(CLI::IsMember({"serial", "dag"}));
         CLI11_PARSE(app, argc, argv);
         o.dag = execution == "dag";

@@ -75,7 +75,7 @@ class ThisMachine(Info):
         little = [(resource.RLIMIT_MEMLOCK, 64 * 1024)]
         text = self.text("limits", limits=little)
         self.assertRegex(text, r"locked memory +64 KiB")
-        self.assertRegex(text, r"! .*64 KiB is little: `ulimit -l unlimited`")
+        self.assertRegex(text, r"! .*the limit of 64 KiB is low: use `ulimit -l unlimited`")
         self.assertEqual(self.json("limits", limits=little)["limits"]["locked_memory"]["soft"], 64 * 1024)
 
     def test_few_open_files_bring_advice(self):
@@ -87,7 +87,7 @@ class ThisMachine(Info):
             heard, unheard = (subprocess.run([INFO], stdout=full, stderr=stderr, text=True, timeout=HANG_GUARD_S,
                                              check=False) for stderr in (subprocess.PIPE, full))
         self.assertEqual((heard.returncode, unheard.returncode), (1, 1))
-        self.assertIn("the report: No space left on device", heard.stderr)
+        self.assertIn("cannot write the report: No space left on device", heard.stderr)
 
     def test_what_libraries_log_is_not_in_the_report(self):
         for name in ("UCX_LOG_LEVEL", "FI_LOG_LEVEL"):

@@ -46,14 +46,15 @@ class Refused(unittest.TestCase):
         without = (REFUSE, "memfd_create", REFUSE, "O_TMPFILE")
         done = run(*without, SOAK, STEPS, "1")
         self.check_right(done)
-        self.assertEqual(len(re.findall("the job does without shm: cannot make shared memory", done.stderr)), 3, done.stderr)
+        told = re.findall("the job does without shm: cannot make shared memory", done.stderr)
+        self.assertEqual(len(told), 3, done.stderr)
         # One rank without is enough.
         of_one = 'if [ $TUTTI_RANK = 1 ]; then exec ' + " ".join(without) + ' "$@"; else exec "$@"; fi'
         done = run("sh", "-c", of_one, "sh", SOAK, STEPS, "1")
         self.check_right(done)
         self.assertEqual(done.stderr.count("rank 1: the job does without shm"), 1, done.stderr)
-        self.check_told(run(*without, SOAK, STEPS, "1", TUTTI_TRANSPORT="shm"), "cannot make shared memory", "memfd_create",
-                        "/dev/shm", "TUTTI_TRANSPORT=tcp")
+        self.check_told(run(*without, SOAK, STEPS, "1", TUTTI_TRANSPORT="shm"), "cannot make shared memory",
+                        "memfd_create", "/dev/shm", "TUTTI_TRANSPORT=tcp")
 
     def test_descriptors_of_processes(self):
         self.check_right(run(SOAK, STEPS, "1", launcher=(REFUSE, "pidfd_open")))

@@ -54,7 +54,8 @@ class Simulator(unittest.TestCase):
 
     def test_an_unknown_algorithm_lists_those_there_are(self):
         text = self.refused("reduce", "--ranks", 4, "--algorithm", "nonsense")
-        self.assertIn("there is no 'nonsense' for reduce; there are: binomial, knomial, chain, double_binary_tree", text)
+        self.assertIn("unknown algorithm 'nonsense' for reduce; give one of binomial, knomial, chain, "
+                      "double_binary_tree", text)
 
     def test_wrong_usage_is_refused_with_what_would_be_right(self):
         for arguments, part in (((), "COLLECTIVE"), (("allreduce",), "--ranks"),
@@ -84,7 +85,7 @@ class Simulator(unittest.TestCase):
         (self.folder / "link").symlink_to(self.folder)
         here = os.path.relpath(self.folder)
         for one, other in ((f"{here}/x", f"./{here}/x"), (self.folder / "x", f"{here}/link/x")):
-            self.assertIn("only one thing fits a file",
+            self.assertIn("give --json, --draw and --plot different files",
                           self.refused("barrier", "--ranks", 2, "--json", one, "--plot", other))
         self.ok("barrier", "--ranks", 2, "--json", self.folder / "x", "--plot", self.folder / "y", "--draw", "/dev/null")
         self.assertEqual({path.name for path in self.folder.iterdir()}, {"link", "x", "y"})
@@ -124,7 +125,7 @@ class Simulator(unittest.TestCase):
 
     def test_standard_output_takes_one_thing_and_all_of_it(self):
         for pair in (("--draw", "--plot"), ("--json", "--plot"), ("--draw", "--json")):
-            self.assertIn("only one thing fits standard output",
+            self.assertIn("give --json, --draw and --plot different files",
                           self.refused("allreduce", "--ranks", 4, pair[0], "-", pair[1], "-"))
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([SIM, "allreduce", "--ranks", "4"], stdout=full, stderr=subprocess.PIPE, text=True,

@@ -96,7 +96,7 @@ TEST_CASE("tutti-run: says why its output cannot be written") {
     Child child({"/bin/sh", "-c",
                  "exec '" TUTTI_RUN "' -n 2 /bin/sh -c 'echo x; exec sleep 60' >/dev/full"});
     CHECK(child.finish() == 125);
-    CHECK(contains(child.err(), "standard output cannot be written: No space left on device"));
+    CHECK(contains(child.err(), "cannot write standard output: No space left on device"));
 }
 
 TEST_CASE("tutti-run: what ranks say while they end is no success where it cannot be written") {
@@ -109,7 +109,7 @@ TEST_CASE("tutti-run: what ranks say while they end is no success where it canno
     REQUIRE(eventually([&] { return !contents(folder.path / "ready").empty(); }));
     child.signal(SIGTERM);
     CHECK(child.finish() == 125);
-    CHECK(contains(child.err(), "standard output cannot be written: No space left on device"));
+    CHECK(contains(child.err(), "cannot write standard output: No space left on device"));
 }
 
 TEST_CASE("tutti-run: fails in an orderly way though its message cannot be written") {
@@ -126,7 +126,7 @@ TEST_CASE(
                               "echo one; sleep 0.2; echo two"}));
     CHECK(child.finish() == 125);
     CHECK(contains(child.out(), "[1] two"));
-    const std::string said = "rank-1.log cannot be written: No space left on device";
+    const std::string said = "rank-1.log: No space left on device";
     CHECK(contains(child.err(), said));
     CHECK(child.err().find(said) == child.err().rfind(said));
     CHECK(contents(folder.path / "rank-0.log") == "one\ntwo\n");

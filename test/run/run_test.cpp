@@ -158,7 +158,7 @@ TEST_CASE("tutti-run: kills a rank that ignores SIGTERM when the grace is over")
                                  "trap '' TERM; while :; do sleep 1; done",
                                  {"--grace", "0.2"});
     CHECK(o.exit_code == 5);
-    CHECK(contains(o.err, "killed: rank 0"));
+    CHECK(contains(o.err, "killed rank 0"));
 }
 
 TEST_CASE("tutti-run: lets the others run on with --keep-going") {

@@ -76,7 +76,7 @@ Section look_at_cpu(const Tree& tree) {
 
 Section look_at_numa(const Tree& tree) {
     Section out;
-    out.none = "the kernel shows no NUMA nodes: all memory is alike";
+    out.none = "the kernel shows no NUMA nodes: all memory is equally far";
     for (const std::string& name : tree.names(node_folder)) {
         if (!name.starts_with("node")) continue;
         const std::string path = node_folder + "/" + name + "/";

@@ -34,7 +34,7 @@ std::string file_of(std::string part) {
 
 GpuLibrary cuda_driver() {
     const auto driver = device::find_driver(setting("TUTTI_CUDA_LIBRARY", "auto"));
-    if (!driver) return {driver.error().message, false};
+    if (!driver) return {error_text(driver.error()), false};
     const int version = (*driver)->version;
     const std::string file = file_of((*driver)->path);
     return {fmt::format("CUDA {}.{} ({})", version / 1000, version % 1000 / 10,
@@ -44,7 +44,7 @@ GpuLibrary cuda_driver() {
 
 GpuLibrary nccl() {
     const auto library = device_libraries()[0].load(setting("TUTTI_NCCL_LIBRARY", ""));
-    if (!library) return {library.error().message, false};
+    if (!library) return {error_text(library.error()), false};
     std::string text = (*library)->describe();
     const std::string file = file_of("libnccl");
     if (text.find('/') == std::string::npos && !file.empty()) text += ": " + file;
@@ -56,7 +56,7 @@ void add_gpu_links(Section& out) {
     if (!driver) return;
     const auto devices = device::linked_devices(**driver);
     if (!devices) {
-        out.advice.push_back(devices.error().message);
+        out.advice.push_back(error_text(devices.error()));
         return;
     }
     for (std::size_t from = 0; from < devices->size(); ++from) {

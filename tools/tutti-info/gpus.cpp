@@ -36,8 +36,8 @@ Item look_at(const Tree& tree, const PciDevice& device) {
     const std::string maker(maker_of(device.vendor));
     const std::string model =
         tree.value("/proc/driver/nvidia/gpus/" + device.slot + "/information", "Model");
-    const std::string reason = device.vendor != nvidia ? "only NVIDIA's GPUs are used"
-                               : device.driver.empty() ? "no driver has taken it"
+    const std::string reason = device.vendor != nvidia ? "tutti uses NVIDIA's GPUs only"
+                               : device.driver.empty() ? "no driver uses it; load the module nvidia"
                                                        : why_not();
     const std::string driver = device.driver.empty() ? "none" : device.driver;
     return {.name = device.slot,

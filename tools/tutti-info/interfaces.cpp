@@ -53,9 +53,9 @@ Item look_at(const Tree& tree, const std::string& name, const std::vector<net::I
 
 Section look_at_interfaces(const Tree& tree) {
     Section out;
-    out.none = "the kernel shows none under /sys/class/net";
+    out.none = "the kernel shows no interface under /sys/class/net";
     const auto listed = net::list_interfaces();
-    if (!listed) out.advice.push_back("no addresses: " + listed.error().message);
+    if (!listed) out.advice.push_back("no addresses: " + error_text(listed.error()));
     const std::vector<net::Interface> addresses = listed ? *listed : std::vector<net::Interface>();
     for (const std::string& name : tree.names(folder))
         if (tree.exists(folder + "/" + name + "/mtu"))

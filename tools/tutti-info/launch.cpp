@@ -11,7 +11,7 @@ Section look_at_launch(const Tree&) {
     Section out;
     const Launch launch = detect_launch(std::getenv);
     const auto config = config_of_process();
-    if (!config) out.advice.push_back(config.error().message);
+    if (!config) out.advice.push_back(error_text(config.error()));
     if (!launch.launcher.empty()) {
         out.facts.push_back(fact("launcher", std::string(launch.launcher)));
         out.facts.push_back(

@@ -49,8 +49,9 @@ void add_dev_shm(Section& out, const Tree& tree) {
     if (::statvfs(tree.real_path("/dev/shm").c_str(), &fs) != 0) {
         out.facts.push_back({"/dev/shm", nullptr, "not there"});
         out.advice.push_back(
-            "libraries whose shared memory has names (UCX, libfabric, MPI) need "
-            "/dev/shm; tutti's own has none");
+            "mount /dev/shm: UCX, libfabric and MPI keep shared memory there (tutti's own "
+            "transport "
+            "shm does not)");
         return;
     }
     const uint64_t size = fs.f_blocks * fs.f_frsize, free = fs.f_bavail * fs.f_frsize;
@@ -59,8 +60,8 @@ void add_dev_shm(Section& out, const Tree& tree) {
                          fmt::format("{}, {} free", human_bytes(size), human_bytes(free))});
     if (size < little_shm_bytes)
         out.advice.push_back(
-            "/dev/shm is small: UCX, libfabric and MPI put shared memory there (tutti's own is "
-            "elsewhere); in a container: docker run --shm-size 1g");
+            "/dev/shm is small: UCX, libfabric and MPI keep shared memory there (tutti's own "
+            "transport shm does not); in a container use docker run --shm-size 1g");
 }
 
 struct Limit {
@@ -118,15 +119,15 @@ Section look_at_limits(const Tree& tree) {
                  reading_others(tree)};
     if (locked.soft < little_locked_bytes)
         out.advice.push_back(fmt::format(
-            "RDMA locks the memory it moves, and {} is little: `ulimit -l unlimited`, for good "
-            "with "
+            "RDMA locks the memory that it moves, and the limit of {} is low: use `ulimit -l "
+            "unlimited`, or permanently "
             "`* - memlock unlimited` in /etc/security/limits.conf (Slurm: PropagateResourceLimits; "
             "Docker: --ulimit memlock=-1)",
             human_bytes(locked.soft)));
     if (files.soft < few_files)
         out.advice.push_back(
-            fmt::format("{} open files are few for a job of many ranks: `ulimit -n {}`", files.soft,
-                        std::min<uint64_t>(files.hard, 65536)));
+            fmt::format("{} open files are few for a job of many ranks: use `ulimit -n {}`",
+                        files.soft, std::min<uint64_t>(files.hard, 65536)));
     return out;
 }
 

@@ -4,7 +4,7 @@
 namespace tutti::info {
 
 GpuLibrary cuda_driver() {
-    return {"not looked for: this build of tutti has no GPU support", false};
+    return {"this build of tutti has no GPU support (use a build with -Ddevice=enabled)", false};
 }
 
 GpuLibrary nccl() {

@@ -12,18 +12,18 @@ namespace {
 constexpr const char* description =
     R"(tutti-info - what this build and this machine can do
 
-Prints the build, the processor, memory, limits, network interfaces, RDMA adapters, GPUs, and for
-every transport what it can go through here, and which launcher (mpirun, srun) has
-started it. What is not usable says why: a library that was missing
-when tutti was built, no such device, a permission, a limit. Lines with an exclamation mark are
-advice. Only looks, changes nothing, needs no special rights.
+tutti-info prints the build, the processor, memory, limits, network interfaces, RDMA adapters, GPUs,
+the devices that each transport can use, and the launcher (mpirun, srun) that has started it. For
+everything that cannot be used it prints the reason: a library that was missing when tutti was
+built, a missing device, a permission, a limit. Lines with an exclamation mark are advice.
+tutti-info changes nothing, and needs no special rights.
 
 SECTIONS
 )";
 
 constexpr const char* footer = R"(EXIT CODES
-  0  printed, whatever was found
-  1  tutti-info itself failed (the message says why)
+  0  tutti-info has printed the report
+  1  tutti-info itself failed (the message has the reason)
   2  wrong usage
 
 EXAMPLES
@@ -56,11 +56,11 @@ Parsed parse_options(int argc, char** argv) {
     Options& o = parsed.options;
     CLI::App app(described(), "tutti-info");
     command_line::dress(app, "tutti-info [OPTIONS] [SECTION...]", footer, version());
-    app.add_option("SECTION", o.sections, "only these (default: all)")
+    app.add_option("SECTION", o.sections, "print only these sections (default: all)")
         ->type_name("")
         ->check(CLI::IsMember(section_names()).description(""));
     app.add_flag("--json", o.json, "print JSON");
-    app.add_option("--root", o.root, "read /proc, /sys and /dev under DIR: another machine's")
+    app.add_option("--root", o.root, "read /proc, /sys and /dev of another machine under DIR")
         ->type_name("DIR")
         ->check(CLI::ExistingDirectory.description(""));
     parsed.exit_code = command_line::parse(app, argc, argv, [] {});

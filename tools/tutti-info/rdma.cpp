@@ -48,7 +48,7 @@ std::string verbs_trouble(const Tree& tree, const std::string& device) {
         if (::access(tree.real_path(path).c_str(), R_OK | W_OK) == 0) return {};
         return fmt::format("{}: {}", path, std::strerror(errno));
     }
-    return "no file under /dev/infiniband belongs to it: is the module ib_uverbs loaded?";
+    return "no file under /dev/infiniband belongs to it; load the module ib_uverbs";
 }
 
 Item look_at_port(const Tree& tree, const std::string& path, const std::string& number) {
@@ -56,13 +56,14 @@ Item look_at_port(const Tree& tree, const std::string& path, const std::string& 
     const std::string layer = tree.line(path + "link_layer");
     const std::string rate = tree.line(path + "rate");
     const bool active = state.ends_with("ACTIVE") && !state.ends_with("INIT_ACTIVE");
-    return {.name = "port " + number,
-            .facts = {{"state", state, state},
-                      {"link_layer", layer, layer == "Ethernet" ? "Ethernet (RoCE)" : layer},
-                      {"rate", rate, rate}},
-            .usable = active,
-            .why_not = active ? "" : "the link is not active: cable, switch or subnet manager",
-            .parts = {}};
+    return {
+        .name = "port " + number,
+        .facts = {{"state", state, state},
+                  {"link_layer", layer, layer == "Ethernet" ? "Ethernet (RoCE)" : layer},
+                  {"rate", rate, rate}},
+        .usable = active,
+        .why_not = active ? "" : "the link is not active; check cable, switch and subnet manager",
+        .parts = {}};
 }
 
 Item look_at_device(const Tree& tree, const std::string& name) {
@@ -98,7 +99,7 @@ void add_idle_adapters(Section& out, const Tree& tree) {
              .facts = {{"adapter", name, name}},
              .usable = false,
              .why_not = fmt::format("the kernel shows no RDMA device for it{}",
-                                    driver.empty() ? "" : fmt::format(": modprobe {}", driver)),
+                                    driver.empty() ? "" : fmt::format("; use modprobe {}", driver)),
              .parts = {}});
     }
 }
@@ -118,7 +119,7 @@ Section look_at_rdma(const Tree& tree) {
                              .parts = {}});
     }
     add_idle_adapters(out, tree);
-    out.none = fmt::format("no adapter on the PCI bus, and {}; tools/soft-roce acts one out",
+    out.none = fmt::format("no adapter on the PCI bus, and {}; tools/soft-roce emulates one",
                            tree.exists(class_folder)
                                ? "the kernel's list of RDMA devices is empty"
                                : "the kernel's RDMA support (ib_core) is not loaded");

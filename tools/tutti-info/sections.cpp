@@ -4,7 +4,7 @@ namespace tutti::info {
 namespace {
 
 constexpr SectionKind kinds[] = {
-    {"build", "version, compiler, what was built in", look_at_build},
+    {"build", "version, compiler, transports that were built", look_at_build},
     {"cpu", "model, cores, caches, instruction sets of the kernels", look_at_cpu},
     {"numa", "nodes, their cores and memory", look_at_numa},
     {"memory", "total, huge pages, /dev/shm", look_at_memory},
@@ -12,8 +12,9 @@ constexpr SectionKind kinds[] = {
     {"interfaces", "network interfaces: addresses, speed, mtu", look_at_interfaces},
     {"rdma", "InfiniBand, RoCE, EFA and Slingshot adapters", look_at_rdma},
     {"gpus", "graphics processors", look_at_gpus},
-    {"transports", "what each can go through, or why it cannot", look_at_transports},
-    {"launch", "which launcher started it, and how its ranks would meet", look_at_launch},
+    {"transports", "devices of each transport, or the reason it has none", look_at_transports},
+    {"launch", "launcher that started tutti-info, and how its ranks would find each other",
+     look_at_launch},
 };
 
 }  // namespace

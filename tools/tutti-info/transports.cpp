@@ -45,7 +45,7 @@ std::vector<Fact> memory_of(const TransportKind& kind) {
     if (!kind.takes_devices) return {{"memory", {"host"}, "host memory"}};
     const auto takes = kind.takes_devices();
     if (takes) return {{"memory", {"host", "cuda"}, "host and CUDA memory"}};
-    const std::string& reason = takes.error().message;
+    const std::string reason = error_text(takes.error());
     return {{"memory", {"host"}, fmt::format("host memory, not CUDA's: {}", reason)},
             {"no_cuda_memory", reason, ""}};
 }
@@ -63,7 +63,7 @@ Item item_of(const TransportKind& kind) {
     out.usable = std::any_of(out.parts.begin(), out.parts.end(),
                              [](const Item& device) { return device.usable == true; });
     if (out.usable == false)
-        out.why_not = out.parts.empty() ? "it finds no device" : "none of its devices is";
+        out.why_not = out.parts.empty() ? "it finds no device" : "none of its devices is usable";
     return out;
 }
 

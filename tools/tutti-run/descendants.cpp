@@ -37,7 +37,7 @@ std::set<pid_t> children() {
 Result<Descendants> Descendants::adopt() {
     Descendants descendants(children());
     if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
-        return fail_errno(errno, "cannot become the parent of what the ranks leave behind");
+        return fail_errno(errno, "cannot adopt the processes that outlive their rank");
     return descendants;
 }
 

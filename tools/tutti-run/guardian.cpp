@@ -43,7 +43,8 @@ void leave_terminal() {
 
 Result<Guardian> Guardian::start() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "pipe for the guardian process");
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+        return fail_errno(errno, "cannot make a pipe for the guardian process");
     UniqueFd read_end(ends[0]);
     UniqueFd write_end(ends[1]);
     const pid_t pid = ::fork();

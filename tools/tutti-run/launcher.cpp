@@ -93,7 +93,7 @@ Result<UniqueFd> capture_signals() {
         if (!ignored(signal)) sigaddset(&set, signal);
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
     UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!fd) return fail_errno(errno, "signalfd");
+    if (!fd) return fail_errno(errno, "cannot make a signalfd");
     return fd;
 }
 
@@ -169,14 +169,15 @@ Result<std::unique_ptr<Log>> Launcher::open_log(int rank) const {
 
 // The ranks' work is worth more than their logs: told at once, and no success in the end.
 void Launcher::tell_log_failure(RankProcess& process) {
-    const auto error = process.log ? process.log->take_error() : std::nullopt;
+    auto error = process.log ? process.log->take_error() : std::nullopt;
     if (!error) return;
     loss_exit_code_ = exit_launcher;
-    console_.say(error->message + "; the job goes on");
+    error->message += "; the job continues";
+    console_.say(error_text(*error));
 }
 
 void Launcher::report_start_failure(const Error& error) {
-    Refusal refusal{exit_launcher, error.message};
+    Refusal refusal{exit_launcher, error_text(error)};
     if (error.code == Code::invalid)
         refusal =
             explain(options_.command.front(), rank_environment(options_, job_, 0), error.sys_errno);
@@ -285,8 +286,8 @@ void Launcher::check_deadlines() {
     }
     if (running_ > 0 && kill_deadline_.passed()) {
         kill_deadline_ = {};
-        say(fmt::format("not ended {} s after SIGTERM, killed: {}", options_.grace_s,
-                        running_ranks()));
+        say(fmt::format("killed {}, still running {} s after SIGTERM", running_ranks(),
+                        options_.grace_s));
         signal_ranks(SIGKILL, true);
     }
 }
@@ -301,7 +302,7 @@ void Launcher::on_timeout() {
     } else if (console_.writing()) {
         if (!first_failure_ && !forced_exit_code_) forced_exit_code_ = exit_timeout;
         drain_deadline_ = Deadline::after_ms(drain_ms);  // who reads the other stream is told
-        say(so_far + "output is still not read");
+        say(so_far + "a reader has still not taken all output");
     }
 }
 
@@ -348,7 +349,7 @@ void Launcher::on_exit(RankProcess& process) {
     }
     if (unknown != 0)
         on_failure(process.rank, exit_launcher,
-                   fmt::format("ended, nobody knows how: {}", std::strerror(unknown)));
+                   fmt::format("ended with an unknown exit code: {}", std::strerror(unknown)));
     else if (wait_status != 0)
         on_failure(process.rank, exit_code_of(wait_status), describe(wait_status));
 }

@@ -16,33 +16,34 @@ constexpr const char* description =
 
 Starts N copies of PROGRAM, each with its rank, the number of ranks, a rendezvous store and the
 job's secret in the environment (TUTTI_RANK, TUTTI_SIZE, TUTTI_STORE, TUTTI_JOB, TUTTI_SECRET).
-Programs of torch.distributed find theirs: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR
-and MASTER_PORT, a free port that is kept for rank 0 to listen on.
-The secret is TUTTI_SECRET or what TUTTI_SECRET_FILE holds if one is set, else random.
-Their output comes line by line with "[rank] " in front; lines of more than 1 MiB are cut, and a
-last line is ended. The first rank that fails ends the others: SIGTERM, then SIGKILL after a grace.
-What ranks have started may outlive them, but not the last rank: when that has ended, it is killed,
-in sessions of its own too. When tutti-run itself is killed, so are the ranks and their process
-groups. Rank 0 reads standard input unless that is a terminal.)";
+For torch.distributed it also sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT, a free port that tutti-run reserves for rank 0 to listen on.
+The secret is TUTTI_SECRET, or the contents of TUTTI_SECRET_FILE, or random if neither is set.
+tutti-run prints the output of the ranks line by line with "[rank] " in front. It cuts lines of more
+than 1 MiB, and ends an unfinished last line. When a rank fails, tutti-run ends the other ranks with
+SIGTERM, and with SIGKILL after a grace period. A process that a rank has started may outlive that
+rank. When the last rank has ended, tutti-run kills all such processes, also in other sessions. If
+tutti-run itself is killed, the ranks and their process groups are killed too. Rank 0 reads standard
+input unless that is a terminal.)";
 
 constexpr const char* footer = R"(SIGNALS
-  SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed to every rank. SIGINT and SIGTERM are to
-  end the job. SIGHUP ends it only if a rank dies of it: ranks that take it as a wish to reload go
-  on, and further gangs follow. After SIGTERM, or a second SIGINT, ranks that still run when the
-  grace is over are killed. SIGINT and SIGHUP stay ignored, by the ranks too, where tutti-run was
-  started so.
+  tutti-run passes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 to every rank. SIGINT and SIGTERM
+  end the job. SIGHUP ends it only if a rank dies of it: ranks that reload on SIGHUP continue, and
+  further gangs follow. After SIGTERM, or a second SIGINT, tutti-run kills the ranks that still run
+  when the grace period is over. If SIGINT or SIGHUP was ignored when tutti-run started, tutti-run
+  and the ranks ignore it too.
 
 GANGS
-  With --gangs and --restarts the program is run again by new ranks, with a new job name; what one
-  gang leaves to the next, such as a checkpoint, is the program's affair. A signal that ends the
-  job, and --timeout, end all of it.
+  A gang is one run of all ranks. With --gangs and --restarts, tutti-run starts the program again
+  with new ranks and a new job name. The program itself has to pass data from one gang to the next,
+  for example in a checkpoint. --timeout, and a signal that ends the job, end all gangs.
 
 EXIT CODES
   0        every rank exited with 0
-  1 ...    that of the first rank that failed
-  128+S    the first rank that failed died of signal S, or S ended the job before its last gang
+  1 ...    the exit code of the first rank that failed
+  128+S    signal S killed the first rank that failed, or ended the job before its last gang
   124      --timeout was reached
-  125      tutti-run itself failed, or could not write output or a log (the message says why)
+  125      tutti-run itself failed, or could not write output or a log (the message has the reason)
   126      the program cannot be executed
   127      the program was not found
   2        wrong usage
@@ -68,18 +69,18 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
         ->type_name("N")
         ->check(CLI::Range(1, max_ranks));
     app.add_flag("--keep-going", o.keep_going,
-                 "let the others run on when a rank fails; its exit code is given at the end");
-    app.add_option("--transport", o.transport, "transports the ranks may use, e.g. shm,tcp")
+                 "let the other ranks run on when a rank fails, and exit with that rank's code");
+    app.add_option("--transport", o.transport, "transports that the ranks may use, e.g. shm,tcp")
         ->type_name("LIST");
-    app.add_option("--hosts-act", o.hosts_act, "act as K hosts, the ranks in blocks")
+    app.add_option("--hosts-act", o.hosts_act, "act as K hosts, each with a block of the ranks")
         ->type_name("K")
         ->check(CLI::Range(1, max_ranks));
     app.add_option("--gangs", o.gangs,
-                   "when all ranks have ended well, start them again, K times in all")
+                   "start all ranks again when they have exited with 0, K times in total")
         ->type_name("K")
         ->check(CLI::Range(1, max_gangs));
     app.add_option("--restarts", o.restarts,
-                   "when a rank has failed and all have ended, start them again, K times at most")
+                   "start all ranks again after a rank has failed, at most K times")
         ->type_name("K")
         ->check(CLI::Range(0, max_gangs));
     app.add_option("--env", assignments, "set a variable for the ranks (repeatable)")
@@ -88,24 +89,25 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
         ->allow_extra_args(false)
         ->check(check_assignment);
     app.add_flag("--bind", o.bind,
-                 "pin rank r to the r-th core this process may use; with more ranks than cores, "
-                 "neighbours to one core");
+                 "pin rank r to the r-th core that this process may use; with more ranks than "
+                 "cores, neighbouring ranks share a core");
     app.add_option("--timeout", o.timeout_s,
-                   "end the whole job after so long, naming who still runs")
+                   "end the whole job after this time, and name the ranks that still run")
         ->type_name("SECONDS")
         ->check(command_line::positive);
-    app.add_option("--grace", o.grace_s, "between SIGTERM and SIGKILL (default 3)")
+    app.add_option("--grace", o.grace_s, "time between SIGTERM and SIGKILL (default 3)")
         ->type_name("SECONDS")
         ->check(command_line::not_negative);
     app.add_flag_callback(
         "--no-prefix", [&o] { o.prefix = false; },
-        "leave out \"[rank] \" and change no output; a line that is not finished is ended only "
-        "where another's follows");
+        "print the output without \"[rank] \" and unchanged; end an unfinished line only before "
+        "output of another rank");
     app.add_option("--log-dir", o.log_dir, "also write each rank's output to DIR/rank-R.log")
         ->type_name("DIR");
-    app.add_option("--store", o.store_url, "rendezvous in this store, not one of tutti-run's own")
+    app.add_option("--store", o.store_url,
+                   "use this rendezvous store instead of a store in tutti-run")
         ->type_name("URL");
-    app.add_flag("--quiet", o.quiet, "no messages of tutti-run's own about ranks that fail");
+    app.add_flag("--quiet", o.quiet, "print no messages about ranks that fail");
 }
 
 }  // namespace
@@ -126,7 +128,8 @@ Parsed parse_options(int argc, char** argv) {
         if (o.hosts_act > o.ranks)
             throw CLI::ValidationError(
                 "--hosts-act",
-                fmt::format("{} hosts need at least as many ranks, not {}", o.hosts_act, o.ranks));
+                fmt::format("{} hosts are more than {} ranks; give at most one host for each rank",
+                            o.hosts_act, o.ranks));
     });
     if (parsed.exit_code) return parsed;
     for (const std::string& text : assignments) {

@@ -55,8 +55,8 @@ void Sink::write_some() {
 
 std::string Sink::why_broken() const {
     if (error_ == EPIPE) return {};
-    return fmt::format("standard {} cannot be written: {}",
-                       fd_ == STDOUT_FILENO ? "output" : "error", std::strerror(error_));
+    return fmt::format("cannot write standard {}: {}", fd_ == STDOUT_FILENO ? "output" : "error",
+                       std::strerror(error_));
 }
 
 Console::Console()
@@ -68,7 +68,7 @@ void Console::say(const std::string& text) {
 
 Result<std::unique_ptr<Log>> Log::open(const std::string& path, bool fresh) {
     std::FILE* const file = std::fopen(path.c_str(), fresh ? "we" : "ae");
-    if (file == nullptr) return fail_errno(errno, fmt::format("--log-dir: {}", path));
+    if (file == nullptr) return fail_errno(errno, fmt::format("--log-dir: cannot open {}", path));
     return std::unique_ptr<Log>(new Log(file, path));
 }
 
@@ -90,7 +90,7 @@ void Log::flush() {
 void Log::check(bool written) {
     if (written || broken_) return;
     broken_ = true;
-    error_ = fail_errno(errno, fmt::format("--log-dir: {} cannot be written", path_)).value();
+    error_ = fail_errno(errno, fmt::format("--log-dir: cannot write {}", path_)).value();
 }
 
 std::optional<Error> Log::take_error() {

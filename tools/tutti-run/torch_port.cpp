@@ -17,7 +17,7 @@ Result<UniqueFd> bind_any(const sockaddr* any, socklen_t bytes) {
     const int on = 1;
     if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         ::bind(fd.get(), any, bytes) != 0)
-        return fail_errno(errno, "no port for MASTER_PORT");
+        return fail_errno(errno, "cannot reserve a port for MASTER_PORT");
     return fd;
 }
 

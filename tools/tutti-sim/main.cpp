@@ -40,21 +40,23 @@ Result<> check_writable(const std::string& name) {
     if (name.empty() || name == "-") return {};
     std::error_code unknown;
     const auto status = std::filesystem::status(name, unknown);
-    if (std::filesystem::is_directory(status)) return fail_errno(EISDIR, name);
+    const auto doing = fmt::format("cannot write {}", name);
+    if (std::filesystem::is_directory(status)) return fail_errno(EISDIR, doing);
     const bool there = status.type() != std::filesystem::file_type::not_found;
     const auto folder = std::filesystem::absolute(name).parent_path();
-    if (::access(there ? name.c_str() : folder.c_str(), W_OK) != 0) return fail_errno(errno, name);
+    if (::access(there ? name.c_str() : folder.c_str(), W_OK) != 0) return fail_errno(errno, doing);
     return {};
 }
 
 Result<> write_file(const std::string& name, const std::string& text) {
     const bool standard = name == "-";
     std::FILE* file = standard ? stdout : std::fopen(name.c_str(), "we");
-    if (!file) return fail_errno(errno, name);
+    const auto doing = fmt::format("cannot write {}", standard ? "standard output" : name);
+    if (!file) return fail_errno(errno, doing);
     const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
     const int error = errno;
     const bool closed = (standard ? std::fflush(file) : std::fclose(file)) == 0;
-    if (!written || !closed) return fail_errno(written ? errno : error, name);
+    if (!written || !closed) return fail_errno(written ? errno : error, doing);
     return {};
 }
 
@@ -87,10 +89,9 @@ Result<> draw(const Options& o) {
     TUTTI_ASSIGN(const Outcome outcome, run(experiment));
     const std::size_t things = outcome.report.flights.size() + outcome.report.work.size();
     if (things > most_drawn)
-        return fail(Code::invalid,
-                    "--draw: {} messages are too many for a picture; take fewer ranks (--ranks) or "
-                    "a smaller size (--end)",
-                    outcome.report.flights.size());
+        return fail(Code::invalid, "--draw: {} messages are too many for a picture",
+                    outcome.report.flights.size())
+            .advice("give fewer ranks (--ranks) or a smaller size (--end)");
     const std::string title =
         fmt::format("{} {} of {} bytes, {} on {}: {} us", outcome.choice.name,
                     collective_name(o.collective), outcome.bytes, plural(o.ranks, "rank"),

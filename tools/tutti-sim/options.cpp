@@ -20,12 +20,12 @@ constexpr int max_ranks = 1024;
 constexpr const char* description =
     R"(tutti-sim - simulate a collective operation on a network you describe
 
-Runs tutti's own algorithms, cut into messages as the library would cut them, over a model of a
-network: hosts with one link each way to their switch, switches with one link each way to a core,
-links that let one message pass at a time. Prints for every size the time until the last rank is
-done, the messages and bytes of the rank that sends most, and the link that is busy the longest. A *
-marks the algorithm that the library would choose. Nothing is sent; the same command always prints
-the same numbers. Sizes are those of the larger buffer: all blocks together.)";
+tutti-sim runs tutti's own algorithms, cut into messages as the library cuts them, over a model of a
+network. Each host has one link each way to its switch, each switch has one link each way to a core,
+and each link lets one message pass at a time. For every size tutti-sim prints the time until the
+last rank is done, the messages and bytes of the rank that sends most, and the link that is busy the
+longest. A * marks the algorithm that the library would choose. tutti-sim sends nothing; the same
+command always prints the same numbers. A size is that of the larger buffer: all blocks together.)";
 
 constexpr const char* footer = R"(UNITS
   BYTES   8, 64K, 16M, 1G (powers of 1024)
@@ -33,8 +33,8 @@ constexpr const char* footer = R"(UNITS
   RATE    1Gbit, 100Mbit, 12.5GB, 800MB (powers of 1000, per second)
 
 EXIT CODES
-  0  done
-  1  a file could not be written, or a simulation came to no end (the message says why)
+  0  all simulations were done
+  1  tutti-sim could not write a file, or a simulation did not end (the message has the reason)
   2  wrong usage
 
 EXAMPLES
@@ -54,12 +54,12 @@ struct Texts {
 std::string check_time(const std::string& text) {
     const auto us = parse_us(text);
     if (us && *us <= 1e9) return {};
-    return fmt::format("'{}' is no time; times look like 200ns, 10us, 0.5ms", text);
+    return fmt::format("'{}' is not a time; give one such as 200ns, 10us or 0.5ms", text);
 }
 
 std::string check_rate(const std::string& text) {
     if (parse_bytes_per_s(text)) return {};
-    return fmt::format("'{}' is no bandwidth; they look like 1Gbit, 100Mbit, 12.5GB", text);
+    return fmt::format("'{}' is not a bandwidth; give one such as 1Gbit, 100Mbit or 12.5GB", text);
 }
 
 void add_what(CLI::App& app, Options& o, Texts& t) {
@@ -79,60 +79,66 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
     app.add_option("-e,--end", t.end, "largest size (default 16M)")
         ->type_name("BYTES")
         ->check(command_line::check_bytes);
-    app.add_option("-f,--factor", o.factor, "from one size to the next (default 4)")
+    app.add_option("-f,--factor", o.factor, "factor between one size and the next (default 4)")
         ->type_name("N")
         ->check(CLI::Range(2, 1 << 30).description(""));
-    app.add_option("--algorithm", t.algorithm, "this one, or all (the default): a table for each")
+    app.add_option("--algorithm", t.algorithm,
+                   "one algorithm, or all (the default): a table for each")
         ->type_name("NAME");
     app.add_option("--dtype", t.dtype, "element type (default float32)")->type_name("TYPE");
-    app.add_option("--root", o.root, "of a broadcast, reduce, gather or scatter (default 0)")
+    app.add_option("--root", o.root, "root of a broadcast, reduce, gather or scatter (default 0)")
         ->type_name("RANK")
         ->check(command_line::not_negative);
-    app.add_option("--lanes", o.lanes, "stripe over so many lanes (default: as the library would)")
+    app.add_option("--lanes", o.lanes, "number of lanes (default: the library's choice)")
         ->type_name("N")
         ->check(CLI::Range(1, 8).description(""));
 }
 
 void add_network(CLI::App& app, Options& o, Texts& t) {
-    app.add_option("--hosts", t.hosts, "hosts, the ranks in blocks (default: one a rank)")
+    app.add_option("--hosts", t.hosts,
+                   "number of hosts, each with a block of the ranks (default: one for each rank)")
         ->type_name("H")
         ->check(CLI::Range(1, max_ranks).description(""));
     app.add_option("--switches", t.switches,
-                   "switches, the hosts in blocks (default 1; 2 with --oversubscription)")
+                   "number of switches, each with a block of the hosts (default 1; 2 with "
+                   "--oversubscription)")
         ->type_name("S")
         ->check(CLI::Range(1, max_ranks).description(""));
     app.add_option("--oversubscription", o.network.oversubscription,
-                   "what a switch's hosts can send by what its link to the core can (default 1)")
+                   "bandwidth of all hosts of a switch divided by that of its link to the core "
+                   "(default 1)")
         ->type_name("X");
     const auto text = [&](const char* name, std::string& value, const char* help, bool rate) {
         app.add_option(name, value, help)
             ->type_name(rate ? "RATE" : "TIME")
             ->check(rate ? check_rate : check_time);
     };
-    text("--bandwidth", t.bandwidth, "of a host's link, each way (default 10Gbit)", true);
-    text("--latency", t.latency, "between hosts (default 10us)", false);
-    text("--overhead", t.overhead, "of a rank, to send and to receive a message (default 1us)",
-         false);
-    text("--memory-bandwidth", t.memory_bandwidth, "within a host, all its ranks (default 20GB)",
-         true);
-    text("--memory-latency", t.memory_latency, "within a host (default 200ns)", false);
-    text("--memory-overhead", t.memory_overhead, "as --overhead, within a host (default 100ns)",
-         false);
+    text("--bandwidth", t.bandwidth, "bandwidth of a host's link, each way (default 10Gbit)", true);
+    text("--latency", t.latency, "latency between hosts (default 10us)", false);
+    text("--overhead", t.overhead,
+         "time that a rank needs to send, and to receive, a message (default 1us)", false);
+    text("--memory-bandwidth", t.memory_bandwidth,
+         "bandwidth within a host, shared by its ranks (default 20GB)", true);
+    text("--memory-latency", t.memory_latency, "latency within a host (default 200ns)", false);
+    text("--memory-overhead", t.memory_overhead,
+         "as --overhead, for messages within a host (default 100ns)", false);
     text("--reduce-bandwidth", t.reduce_bandwidth,
-         "at which a rank reduces or copies (default 10GB)", true);
-    app.add_option("--credits", o.network.credits, "messages under way per channel (default 8)")
+         "bandwidth at which a rank reduces or copies (default 10GB)", true);
+    app.add_option("--credits", o.network.credits,
+                   "messages that a channel may have under way (default 8)")
         ->type_name("N")
         ->check(CLI::Range(1, 65535).description(""));
 }
 
 void add_report(CLI::App& app, Options& o) {
-    app.add_option("--json", o.json, "write the results there too; - for standard output")
+    app.add_option("--json", o.json, "also write the results to FILE; - for standard output")
         ->type_name("FILE");
     app.add_option("--draw", o.draw,
-                   "space-time diagram (SVG) of the largest size, of the algorithm asked for or of "
-                   "the library's choice")
+                   "write a space-time diagram (SVG) of the largest size with the algorithm that "
+                   "--algorithm names, or else the library's choice")
         ->type_name("FILE");
-    app.add_option("--plot", o.plot, "times over sizes (SVG), a line for each algorithm")
+    app.add_option("--plot", o.plot,
+                   "write a plot (SVG) of times over sizes, a line for each algorithm")
         ->type_name("FILE");
 }
 
@@ -149,7 +155,7 @@ std::vector<std::string> algorithms_of(const Options& o, const std::string& want
     if (wanted == "all") return all;
     if (!find_algorithm(o.collective, wanted))
         throw CLI::ValidationError(
-            "--algorithm", fmt::format("there is no '{}' for {}; there are: {}, all", wanted,
+            "--algorithm", fmt::format("unknown algorithm '{}' for {}; give one of {}, all", wanted,
                                        collective_name(o.collective), fmt::join(all, ", ")));
     return {wanted};
 }
@@ -166,7 +172,7 @@ void interpret_network(Options& o, const Texts& t) {
     if (!t.memory_overhead.empty()) n.memory.overhead_us = *parse_us(t.memory_overhead);
     if (!t.reduce_bandwidth.empty()) n.reduce_bytes_per_s = *parse_bytes_per_s(t.reduce_bandwidth);
     if (const auto checked = n.check(o.ranks); !checked)
-        throw CLI::ValidationError("network", checked.error().message);
+        throw CLI::ValidationError("network", error_text(checked.error()));
 }
 
 void check_files(const Options& o) {
@@ -177,9 +183,9 @@ void check_files(const Options& o) {
         std::error_code unknown;
         const auto path =
             std::filesystem::weakly_canonical(std::filesystem::absolute(name), unknown);
-        const char* place = name == "-" ? "standard output" : "a file";
         if (std::find(paths.begin(), paths.end(), path) != paths.end())
-            throw CLI::ValidationError(name, fmt::format("only one thing fits {}", place));
+            throw CLI::ValidationError(
+                name, "give --json, --draw and --plot different files, and one of them at most -");
         paths.push_back(path);
     }
 }
@@ -191,10 +197,12 @@ void interpret(Options& o, const Texts& t) {
     if (t.end.empty()) o.end_bytes = std::max(o.begin_bytes, o.end_bytes);
     if (t.begin.empty()) o.begin_bytes = std::min(o.begin_bytes, o.end_bytes);
     if (o.end_bytes < o.begin_bytes)
-        throw CLI::ValidationError("--end", "the largest size is smaller than the smallest");
+        throw CLI::ValidationError("--end",
+                                   "the largest size is smaller than the smallest (--begin)");
     if (o.root >= o.ranks)
-        throw CLI::ValidationError("--root",
-                                   fmt::format("{} is not below {} ranks", o.root, o.ranks));
+        throw CLI::ValidationError(
+            "--root",
+            fmt::format("rank {} is out of range; give a rank from 0 to {}", o.root, o.ranks - 1));
     if (!t.dtype.empty()) o.dtype = dtype_of(t.dtype);
     check_files(o);
     o.algorithms = algorithms_of(o, t.algorithm);

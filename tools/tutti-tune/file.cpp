@@ -151,8 +151,8 @@ Result<std::string> read(const std::string& path) {
     const auto status = std::filesystem::status(path, unknown);
     if (status.type() == std::filesystem::file_type::not_found) return std::string();
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-        return fail(Code::invalid, "'{}' is no regular file: a tuning file is replaced as a whole",
-                    path);
+        return fail(Code::invalid, "the tuning file '{}' is not a regular file", path)
+            .advice("give --output a regular file, or a name that does not exist yet");
     std::ifstream in(path, std::ios::binary);
     std::ostringstream text;
     if (in && in.peek() == std::ifstream::traits_type::eof() && !in.bad()) return std::string();
@@ -173,7 +173,7 @@ std::string target(std::filesystem::path path) {
 Result<std::string> make_beside(const std::string& path) {
     std::string fresh = target(path) + ".XXXXXX";
     if (const UniqueFd fd(::mkostemp(fresh.data(), O_CLOEXEC)); fd) return fresh;
-    return fail_errno(errno, fmt::format("the file '{}' cannot be written", path));
+    return fail_errno(errno, fmt::format("cannot write the file '{}'", path));
 }
 
 // A file's own, or those that any new one gets; mkostemp's are its owner's alone.
@@ -215,7 +215,8 @@ Result<> write_tuning(const std::string& path, const Found& found) {
         std::rename(fresh.c_str(), target(path).c_str()) == 0)
         return {};
     ::unlink(fresh.c_str());
-    return fail(Code::system, "the file '{}' cannot be written", path);
+    return fail(Code::system, "cannot write the file '{}'", path)
+        .advice("check the folder's rights and the free space");
 }
 
 }  // namespace tutti::tune

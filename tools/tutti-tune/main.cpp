@@ -28,7 +28,7 @@ std::string line_of(const Cell& cell) {
 Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
                      const SelectionInput& input) {
     std::FILE* file = std::fopen(path.c_str(), "a");
-    if (!file) return fail(Code::system, "the file '{}' cannot be written", path);
+    if (!file) return fail_errno(errno, fmt::format("cannot write the file '{}'", path));
     for (const Cell& cell : cells)
         for (const Time& time : cell.times)
             fmt::print(file,
@@ -40,8 +40,8 @@ Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
                        cell.bytes, time.algorithm, time.us, time.ratio,
                        time.algorithm == cell.chosen, time_us(time.terms, input.constants),
                        fmt::join(time.terms, ", "));
-    return std::fclose(file) == 0 ? Result<>{}
-                                  : fail(Code::system, "the file '{}' cannot be written", path);
+    if (std::fclose(file) == 0) return {};
+    return fail_errno(errno, fmt::format("cannot write the file '{}'", path));
 }
 
 Constants fit_to(const std::vector<Cell>& cells, const Constants& before) {
@@ -96,7 +96,8 @@ Result<> run(const Options& options) {
     TUTTI_ASSIGN(Config config, config_of_process());
     TUTTI_TRY(check_whole(config));
     if (config.size < 2)
-        return fail(Code::invalid, "one rank has nothing to measure: tutti-run -n N tutti-tune …");
+        return fail(Code::invalid, "tutti-tune measures two ranks or more, and this job has one")
+            .advice("start it with tutti-run -n N tutti-tune …");
     if (!options.transport.empty()) TUTTI_TRY(set_config(config, "transport", options.transport));
     // Refuse files that cannot be written before measuring, not after.
     if (config.rank == 0 && !options.output.empty()) TUTTI_TRY(check_tuning(options.output));

@@ -10,18 +10,18 @@ namespace tutti::tune {
 namespace {
 
 constexpr const char* description =
-    R"(tutti-tune - measure the algorithms here, and keep what is fastest in a tuning file
+    R"(tutti-tune - measure the algorithms on this machine, and write the fastest to a tuning file
 
-Every rank runs this program. For each collective and size all algorithms run in turns, in short
-blocks, so that a slow phase of the machine falls on all of them. Rank 0 prints the fastest, tutti's
-own choice and how they compare; with --output it writes a file of constants for the cost model and
-of choices, for TUTTI_TUNING to name. Lines of an existing file that this run did not measure (other
-transports, numbers of ranks, collectives, widths of sums and machines) stay, behind the new ones: of
-two that fit, the first decides.)";
+Every rank runs this program. For each collective and size, all algorithms run in turns, in short
+blocks, so that a slow phase of the machine affects all of them. Rank 0 prints the fastest algorithm,
+tutti's own choice and the ratio of their times. With --output it writes a tuning file, which
+TUTTI_TUNING can name: constants for the cost model, and choices of algorithms. Lines of an existing
+file that this run did not measure (other transports, numbers of ranks, collectives, widths of sums
+and machines) stay, behind the new lines. If two lines match a call, the library uses the first.)";
 
 constexpr const char* footer = R"(EXIT CODES
-  0  measured (and written)
-  1  an operation failed, or the file could not be written
+  0  tutti-tune has measured, and written the files that were asked for
+  1  an operation failed, or tutti-tune could not write a file
   2  wrong usage
 
 EXAMPLES
@@ -41,8 +41,8 @@ std::vector<std::string> collective_names() {
 void add_options(CLI::App& app, Options& o, std::vector<std::string>& names, std::string& dtype) {
     const CLI::AsSizeValue sizes(false);
     app.add_option("--collectives", names,
-                   "which (default: allreduce, broadcast, reduce, allgather, reduce_scatter, "
-                   "alltoall)")
+                   "collectives to measure (default: allreduce, broadcast, reduce, allgather, "
+                   "reduce_scatter, alltoall)")
         ->type_name("LIST")
         ->delimiter(',')
         ->check(CLI::IsMember(collective_names()).description(""));
@@ -52,20 +52,20 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& names, std
     app.add_option("-e,--end", o.end_bytes, "largest size (default 64M)")
         ->type_name("BYTES")
         ->transform(sizes.description(""));
-    app.add_option("-f,--factor", o.factor, "from one size to the next (default 8)")
+    app.add_option("-f,--factor", o.factor, "factor between one size and the next (default 8)")
         ->type_name("N")
         ->check(CLI::Range(2, 1 << 20));
-    app.add_option("--seconds", o.seconds, "how long to measure, about (default 60)")
+    app.add_option("--seconds", o.seconds, "time to measure for, about (default 60)")
         ->type_name("S")
         ->check(command_line::positive);
     app.add_option("--dtype", dtype,
-                   "element type (default float32); sums of another width are tuned apart")
+                   "element type (default float32); 16-bit and 8-bit floats are tuned separately")
         ->type_name("TYPE");
     app.add_option("--transport", o.transport, "transports to use, e.g. shm,tcp")
         ->type_name("LIST");
-    app.add_option("--output", o.output, "the tuning file: made, or brought up to date")
+    app.add_option("--output", o.output, "create the tuning file FILE, or update it")
         ->type_name("FILE");
-    app.add_option("--rows", o.rows, "append every measurement to FILE, one JSON object a line")
+    app.add_option("--rows", o.rows, "append every measurement to FILE, one JSON object per line")
         ->type_name("FILE");
 }
 
@@ -82,7 +82,8 @@ Parsed parse_options(int argc, char** argv) {
     parsed.exit_code = command_line::parse(app, argc, argv, [&] {
         if (parsed.options.begin_bytes == 0 ||
             parsed.options.begin_bytes > parsed.options.end_bytes)
-            throw CLI::ValidationError("--begin", "sizes go from 1 or more up to --end");
+            throw CLI::ValidationError("--begin",
+                                       "the smallest size must be 1 or more, and not over --end");
         if (!dtype.empty()) parsed.options.dtype = dtype_of(dtype);
     });
     const std::vector<std::string> known = collective_names();
