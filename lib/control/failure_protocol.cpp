@@ -72,8 +72,15 @@ void FailureProtocol::fail_from(uint64_t sequence, Rank except) {
 std::optional<FailureProtocol::FatalError> FailureProtocol::fatal_error() {
     const Lock lock(context_.mutex);
     if (!failure_) return std::nullopt;
+    Error error = told_error(failure_->code, failure_->rank, context_.size, failure_->text);
+    // This rank's own failure gets its reporter back, so that its text names the rank once.
+    const std::string own = fmt::format("rank {}: ", context_.rank);
+    if (error.message.starts_with(own)) {
+        error.message.erase(0, own.size());
+        error.reporter = context_.rank;
+    }
     return FatalError{
-        .error = told_error(failure_->code, failure_->rank, context_.size, failure_->text),
+        .error = std::move(error),
         .may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence};
 }
 

@@ -337,7 +337,7 @@ class Faults(unittest.TestCase):
 
     def test_shared_memory_that_runs_out_in_a_message(self):
         said, output = run(2, "exhausted_message", "1", transport="shm")
-        self.check_exhausted(said, output, 2, 1, "rank 1: cannot continue its sends and receives")
+        self.check_exhausted(said, output, 2, 1, "cannot continue its sends and receives")
         for rank in range(2):
             self.assertEqual(said[rank]["before"][0], "ok", output)
 
