@@ -48,7 +48,7 @@ Result<UniqueFd> make_unlinked_file(int memfd_errno) {
     UniqueFd fd(::open("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
     if (!fd)
         return fail(Code::unsupported,
-                    "cannot make shared memory: memfd_create: {}; a file in /dev/shm: {}",
+                    "cannot make shared memory: memfd_create: {}, and a file in /dev/shm: {}",
                     std::strerror(memfd_errno), std::strerror(errno))
             .advice(
                 "allow memfd_create in the seccomp filter, or mount a /dev/shm that this user "
