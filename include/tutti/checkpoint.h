@@ -3,7 +3,8 @@
  * @brief Checkpoints: a model's state in one file that any number of ranks and devices restores.
  *
  * The file has the safetensors layout, with a checksum of every entry in its metadata
- * (docs/checkpoints.md). It appears under its name whole or not at all. Link with -ltutti_trainer.
+ * (docs/how-to/checkpoints.md). It appears under its name whole or not at all. Link with
+ * -ltutti_trainer.
  *
  * **Errors.** tutti_trainer_last_error() names the file, the entry, and what to do. With a
  * communicator every rank gets the same status and text.

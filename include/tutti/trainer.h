@@ -6,7 +6,7 @@
  * Builders describe a model to a recorder, once for each device: its buffers and its operations,
  * with what each reads and writes. From these declarations alone follow the order of the backward
  * pass, when a gradient is ready, which buffers may share memory, and what must wait for what. The
- * arithmetic is the program's own. docs/trainer.md tells how the parts fit together.
+ * arithmetic is the program's own. docs/reference/trainer.md tells how the parts fit together.
  *
  * **Errors.** Every call returns a status; tutti_trainer_last_error() is a sentence about this
  * thread's last failure. A failure in a step of several ranks ends the trainer on all of them.
@@ -42,7 +42,7 @@ typedef enum { TUTTI_ACCESS_NONE = 0, TUTTI_ACCESS_READ, TUTTI_ACCESS_WRITE } tu
 /** Whether anything but the device's own functions can access its memory. */
 typedef enum {
     /** libtutti takes its addresses, and devices of one kind each other's: the host's memory, and
-     *  what libtutti knows of (docs/gpu.md). */
+     *  what libtutti knows of (docs/reference/gpu.md). */
     TUTTI_MEMORY_REACHABLE = 0,
     /** Nothing: what goes between devices is copied by them, what goes between ranks by way of the
      *  host's memory. */
@@ -393,8 +393,8 @@ TUTTI_API int tutti_trainer_param_count(const tutti_trainer* trainer, const char
  *  with formats of their own. Set info->struct_size before. */
 TUTTI_API tutti_status tutti_trainer_param(const tutti_trainer* trainer, const char* scope,
                                            int index, tutti_buffer_info* info);
-/** Collective, between steps: saves all of them (docs/checkpoints.md) with tutti_checkpoint_save:
- *  device 0's of rank 0, and every shard once. */
+/** Collective, between steps: saves all of them (docs/how-to/checkpoints.md) with
+ *  tutti_checkpoint_save: device 0's of rank 0, and every shard once. */
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer* trainer, const char* path);
 /** Collective: restores them on every replica, whatever number of devices and ranks saved them, with
  *  tutti_checkpoint_load, and synchronises. Steps may follow. A file that is refused has changed

@@ -1,7 +1,7 @@
 /**
  * @file trainer_parallel.h
  * @brief Helpers for one process with many devices: split a batch, run a replica on each device,
- *        exchange values among them, synchronised batch-norm. docs/parallel.md is the guide.
+ *        exchange values among them, synchronised batch-norm. The guide: docs/reference/parallel.md.
  *
  * A device is a number here, and a worker thread; where values lie is the program's affair. Link
  * with -ltutti_trainer.

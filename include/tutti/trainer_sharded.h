@@ -4,7 +4,7 @@
  * ranks.
  *
  * For more classes than one device's memory holds: a rank has 1/n of the weight, and of the logits.
- * docs/parallel.md is the guide. Link with -ltutti_trainer.
+ * docs/reference/parallel.md is the guide. Link with -ltutti_trainer.
  *
  * **Errors.** tutti_trainer_last_error() is this thread's last failure in words.
  */

@@ -15,7 +15,7 @@
  * they are valid memory with undefined contents. No alignment is required.
  *
  * **Device memory.** Collectives take buffers on a GPU as they take host memory, found out by the
- * pointer: see "device memory" below, and docs/gpu.md.
+ * pointer: see "device memory" below, and docs/reference/gpu.md.
  *
  * **Deadlines.** Every operation has one (the communicator's, or the call's own); passing it fails
  * the communicator on all ranks with TUTTI_ERR_TIMEOUT.
@@ -82,7 +82,7 @@ enum {
 /** A reduction operator: one of these, or a handle from tutti_op_create and its like. Integers wrap;
  *  16- and 8-bit floats add in fp32 and round once; max and min propagate NaN and order -0 before
  *  +0; avg of integers truncates towards zero, and scan and exscan refuse avg; the bitwise ones are
- *  for integers only. docs/semantics.md has the rules for every operator and type. */
+ *  for integers only. docs/explanation/semantics.md has the rules for every operator and type. */
 typedef int32_t tutti_op;
 enum {
     TUTTI_SUM = 0,
@@ -173,7 +173,7 @@ typedef struct {
  *  sense; if the others can be reached nevertheless, tutti_comm_create says so, to them as well. */
 TUTTI_API tutti_status tutti_config_create(tutti_config** config);
 /** Sets one key: "rank", "size", "store", "job", "secret", "transport", "nrings", "timeout_ms", …
- *  (docs/configuration.md has them all: the environment's names without TUTTI_, in lower case).
+ *  (all: docs/reference/configuration.md; the environment's names without TUTTI_, in lower case).
  *  INVALID lists the keys, or says what the value should look like. */
 TUTTI_API tutti_status tutti_config_set(tutti_config* config, const char* key, const char* value);
 /** Uses the host program's store instead of "store". The struct is copied; user is passed on. */
@@ -393,7 +393,7 @@ TUTTI_API tutti_status tutti_ibroadcast(tutti_comm* comm, void* buf, size_t coun
                                         tutti_dtype dtype, int root, const tutti_call_opts* opts,
                                         tutti_request** request);
 /** As tutti_barrier. An operation that is made of several calls begins with one that has its name (opts.name, at most 15
- *  letters, digits and blanks): other names are a MISMATCH, and nothing has begun. docs/semantics.md: names of all calls. */
+ *  letters, digits and blanks): other names are a MISMATCH, and nothing has begun (docs/explanation/semantics.md). */
 TUTTI_API tutti_status tutti_ibarrier(tutti_comm* comm, const tutti_call_opts* opts,
                                       tutti_request** request);
 /** As tutti_reduce. */

@@ -68,7 +68,7 @@ struct Config {
 struct ConfigKey {
     std::string_view name;
     std::string_view value;    // what a value looks like: "0 … size-1"
-    std::string_view meaning;  // one line, for docs/configuration.md
+    std::string_view meaning;  // one line, for docs/reference/configuration.md
     Result<> (*set)(Config& config, std::string_view value);
 };
 std::span<const ConfigKey> config_keys();

@@ -102,8 +102,8 @@ public:
     /// For people: "NCCL 2.28.7 (libnccl.so.2)".
     virtual std::string describe() const = 0;
     virtual int version() const = 0;
-    /// The schedule algorithm whose results it must equal, within what docs/gpu.md says; "": it has
-    /// no such collective.
+    /// The schedule algorithm whose results it must equal, within what docs/reference/gpu.md says;
+    /// "": it has no such collective.
     virtual std::string_view reference(Collective collective) const = 0;
     /// Whether two ranks may share a device.
     virtual bool shares_devices() const = 0;

@@ -1,6 +1,7 @@
 // The seam between the fabric engine and a message library: a port moves messages, each a small
 // header and a payload, between processes. The engine (engine.h) makes channels of them; a port
-// knows no channels, no tags and no credits. docs/new-transport.md walks through the smallest one.
+// knows no channels, no tags and no credits. docs/how-to/new-transport.md walks through the
+// smallest one.
 //
 // A message comes whole or not at all, and messages may overtake each other. A small one comes with
 // its payload. Of a large one the header comes first, and the engine fetches the payload to where

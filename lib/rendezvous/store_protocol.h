@@ -1,4 +1,5 @@
-// The wire format between the embedded TCP store's clients and server (docs/protocol.md, "Store").
+// The wire format between the embedded TCP store's clients and server (docs/reference/protocol.md,
+// "Store").
 //
 //   handshake and hello    net/auth.h, context "store/<job>"; the hello is the protocol's version
 //   request    length (4 bytes), op (1), key (4 + n), value (4 + n)

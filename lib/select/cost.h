@@ -39,8 +39,8 @@ constexpr double at(const Terms& terms, Term term) {
 /// As tuning files spell them: "hop_us".
 std::string_view term_name(Term term);
 
-/// Measured on the machine of docs/selection.md for the transports there are; for others, from what
-/// the transport says of itself.
+/// Measured on the machine of docs/explanation/selection.md for the transports there are; for
+/// others, from what the transport says of itself.
 Constants default_constants(std::string_view wire, const Capabilities& capabilities,
                             bool within_host = false);
 

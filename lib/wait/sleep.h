@@ -6,7 +6,7 @@
 //   sleep       unless the look found something, or the work is over
 //   recall      the announcement
 //
-// docs/thread-model.md draws it; test/models/sleep.pml is this protocol for spin.
+// docs/explanation/thread-model.md draws it; test/models/sleep.pml is this protocol for spin.
 #pragma once
 
 #include <concepts>

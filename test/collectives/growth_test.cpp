@@ -166,8 +166,8 @@ TEST_CASE("growth: the catalog and the docstrings say the same") {
     }
 }
 
-TEST_CASE("growth: docs/algorithms.md lists every algorithm's, as the catalog has it") {
-    std::ifstream file(std::string(TUTTI_SOURCE_ROOT) + "/docs/algorithms.md");
+TEST_CASE("growth: docs/explanation/algorithms.md lists every algorithm's, as the catalog has it") {
+    std::ifstream file(std::string(TUTTI_SOURCE_ROOT) + "/docs/explanation/algorithms.md");
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     for (const Growth growth : {Growth::constant, Growth::logarithmic, Growth::linear}) {
         std::string row = "| ";
@@ -175,7 +175,7 @@ TEST_CASE("growth: docs/algorithms.md lists every algorithm's, as the catalog ha
         for (const Algorithm& a : algorithms())
             if (a.steps == growth) row.append("`").append(name_of(a)).append("`, ");
         row.replace(row.size() - 2, 2, " |");
-        INFO("docs/algorithms.md needs this row:\n" << row);
+        INFO("docs/explanation/algorithms.md needs this row:\n" << row);
         REQUIRE(text.find(row) != std::string::npos);
     }
 }

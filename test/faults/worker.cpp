@@ -165,7 +165,7 @@ void stopped_in_a_row(tutti_comm* comm) {
     kill(pid, SIGCONT);
 }
 
-// The survivors of a loss go on as a job of their own, as docs/losses.md has it.
+// The survivors of a loss go on as a job of their own, as docs/how-to/losses.md has it.
 void went_on(tutti_comm* comm) {
     killed(comm);
     const int lost = tutti_last_error_rank();

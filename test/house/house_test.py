@@ -14,13 +14,15 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(SOURCE / "tools" / "house"))
 import measures  # noqa: E402
 
+GLOSSARY = SOURCE / "docs" / "reference" / "glossary.md"
+CONFIGURATION = SOURCE / "docs" / "reference" / "configuration.md"
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
 }
-# The sources of each port of a message library, which may have so many lines together (docs/new-transport.md).
+# The sources of each port of a message library, which may have so many lines together (docs/how-to/new-transport.md).
 MAX_PORT_LINES = 1000
 PORTS = {
     "ucx": ("cuda_messages", "messages", "payload", "pool", "port"),
@@ -194,7 +196,7 @@ SHARED_TYPE_NAMES = {
     "ReceiveQueue": "of a flow: a connection's and a fabric's",
     "State": "an enumeration inside what has the state",
 }
-# First words that no member function's name has, and what docs/glossary.md has for them.
+# First words that no member function's name has, and what docs/reference/glossary.md has for them.
 UNUSED_VERBS = {"bring", "come", "condemn", "go", "hear", "heard", "kick", "look", "lose", "meet", "owe", "rest", "rouse",
                 "say", "settle", "talk", "tell", "want"}
 FIELD_VERBS = {"look_up"}
@@ -293,8 +295,8 @@ class Names(unittest.TestCase):
                  if name_of(path).startswith(("lib/", "transports/", "trainer/"))
                  for name, functions in measures.classes(read(path)) for function in functions
                  if verb_of(function) in UNUSED_VERBS]
-        self.assertEqual(found, [], "docs/glossary.md has other words")
-        glossary = read(SOURCE / "docs" / "glossary.md").partition("## Not used")[2]
+        self.assertEqual(found, [], "docs/reference/glossary.md has other words")
+        glossary = read(GLOSSARY).partition("## Not used")[2]
         self.assertEqual({verb for verb in UNUSED_VERBS if not re.search(rf"\b{verb}\b", glossary)}, set())
 
     def test_a_verb_of_many_classes_is_in_the_glossary(self):
@@ -304,11 +306,11 @@ class Names(unittest.TestCase):
                 for name, functions in measures.classes(read(path)):
                     for function in functions:
                         where.setdefault(verb_of(function), set()).add(name)
-        glossary = read(SOURCE / "docs" / "glossary.md").partition("## Verbs")[2].partition("## Not used")[0]
+        glossary = read(GLOSSARY).partition("## Verbs")[2].partition("## Not used")[0]
         explained = {verb_of(word) for word in re.findall(r"`(\w+)`", glossary)} | NO_VERBS
         found = {verb: len(classes) for verb, classes in where.items()
                  if len(classes) > MAX_CLASSES_WITHOUT_A_LINE and verb not in explained}
-        self.assertEqual(found, {}, "give them lines in docs/glossary.md")
+        self.assertEqual(found, {}, "give them lines in docs/reference/glossary.md")
 
     def test_type_names_and_verbs_are_seen(self):
         text = "struct A { enum class B : uint8_t { c }; class D final : E { void settle_it(); }; };\nenum F { g };"
@@ -395,7 +397,7 @@ class Comments(unittest.TestCase):
         found = [f"{name_of(path)}:{line}: {text[:70]}"
                  for paths, blocks in ((sources(), measures.comment_blocks), (python_sources(), measures.python_blocks))
                  for path in paths for line, text in blocks(read(path)) if measures.is_headless(text)]
-        self.assertEqual(found, [], "name the actor; docs/glossary.md has the words")
+        self.assertEqual(found, [], "name the actor; docs/reference/glossary.md has the words")
 
     def test_a_headless_clause_is_told_from_a_question_and_a_sentence(self):
         for text in ("What a call leaves goes out later.", "Who is leaving may be called.", "Nobody waits for it.",
@@ -451,7 +453,7 @@ class Files(unittest.TestCase):
         self.assertEqual(folders - catalog, set(), "missing in transports/catalog.cpp")
 
     def test_every_variable_that_is_no_setting_is_known_as_one_that_is_read(self):
-        outside = read(SOURCE / "docs" / "configuration.md").partition("## Settings outside this table")[2]
+        outside = read(CONFIGURATION).partition("## Settings outside this table")[2]
         documented = set(re.findall(r"`(TUTTI_\w+)`", outside))
         listed = read(SOURCE / "lib" / "config" / "misspelt.cpp").partition("others[]")[2].partition(";")[0]
         self.assertTrue(documented)
@@ -461,15 +463,14 @@ class Files(unittest.TestCase):
         table = read(SOURCE / "lib" / "config" / "config.cpp").partition("ConfigKey keys[]")[2].partition("\n};")[0]
         helps = {name: "".join(re.findall(r'"([^"]*)"', text)) for name, text
                  in re.findall(r'^    \{"(\w+)", "[^"]*",((?:\s*"[^"]*")+)', table, re.MULTILINE)}
-        rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\|[^|]*\| (.*) \|$", read(SOURCE / "docs" / "configuration.md"),
-                               re.MULTILINE))
+        rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\|[^|]*\| (.*) \|$", read(CONFIGURATION), re.MULTILINE))
         self.assertGreater(len(helps), 30)
         self.assertEqual([name for name, text in helps.items() if not rows.get(name, "").startswith(text)], [])
 
     def test_the_walk_through_of_a_new_transport_quotes_the_loopback_port(self):
         code = {line.strip() for folder in ("loopback", "plain")
                 for path in (SOURCE / "test" / "transport" / folder).iterdir() for line in read(path).splitlines()}
-        blocks = re.findall(r"```cpp\n(.*?)```", read(SOURCE / "docs" / "new-transport.md"), re.DOTALL)
+        blocks = re.findall(r"```cpp\n(.*?)```", read(SOURCE / "docs" / "how-to" / "new-transport.md"), re.DOTALL)
         self.assertTrue(blocks)
         self.assertEqual([line for block in blocks for line in block.splitlines() if line.strip() not in code], [])
 

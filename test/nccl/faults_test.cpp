@@ -239,7 +239,7 @@ TEST_CASE("faults: whatever the driver or NCCL fails at, ranks hear of it, and a
         for (int e = 0; e < entries; ++e) {
             const int made = counted[static_cast<std::size_t>(e)];
             for (const int before : {0, made / 2}) {
-                // If one rank fails here, the others wait to the deadline: docs/gpu.md says so.
+                // If one rank fails here, the others wait to the deadline (docs/reference/gpu.md).
                 if (e == nccl_window_register) continue;
                 if (made == 0 || (before == 0 && made / 2 == 0 && made > 1)) continue;
                 INFO(way.name << ": " << names[static_cast<std::size_t>(e)] << " fails after "

@@ -107,7 +107,7 @@ class Checkpoints(unittest.TestCase):
 class Documents(unittest.TestCase):
     def test_examples_are_python(self):
         root = HERE.parent.parent
-        for name in ("README.md", "docs/python.md", "python/README.md"):
+        for name in ("README.md", "docs/reference/python.md", "python/README.md"):
             blocks = re.findall(r"(?ms)^```python\n(.*?)^```", (root / name).read_text(encoding="utf-8"))
             self.assertTrue(blocks, name)
             for block in blocks:

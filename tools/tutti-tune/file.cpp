@@ -204,7 +204,7 @@ Result<> check_tuning(const std::string& path) {
 Result<> write_tuning(const std::string& path, const Found& found) {
     TUTTI_ASSIGN(std::string old_text, read(path));
     if (old_text.empty())
-        old_text = "# Made by tutti-tune. What the lines mean: docs/selection.md\n";
+        old_text = "# Made by tutti-tune. What the lines mean: docs/explanation/selection.md\n";
     const std::string text = updated(old_text, found, machine_name());
     TUTTI_TRY(parse_tuning(text, path, machine_name()));  // what is kept of the old one, too
     TUTTI_ASSIGN(const std::string fresh, make_beside(path));

@@ -26,7 +26,7 @@ std::string_view status_advice(tutti_status status) {
         case TUTTI_ERR_ABORTED:
             return "look at why another rank aborted, then start again";
         case TUTTI_ERR_UNSUPPORTED:
-            return "use a dtype, operator or device that docs/trainer.md lists";
+            return "use a dtype, operator or device that docs/reference/trainer.md lists";
         case TUTTI_ERR_NO_MEMORY:
             return "free memory, or train with less of it";
         default:

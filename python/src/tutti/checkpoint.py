@@ -1,4 +1,4 @@
-"""Checkpoints: a model's state in one file that any number of ranks restores. docs/checkpoints.md tells the layout.
+"""Checkpoints: a model's state in one file that any number of ranks restores. The layout: docs/how-to/checkpoints.md.
 
     state = {"conv.weight": weight, "fc.weight": Shard(rows, first_row=first, rows=classes)}
     tutti.checkpoint.save("epoch-12.safetensors", state, comm, texts={"epoch": "12"})

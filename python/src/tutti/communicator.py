@@ -531,7 +531,7 @@ def _refused(error, name, source, target, op="sum") -> NoReturn:
 def init(**settings) -> Communicator:
     """Joins the job that the launcher (tutti-run, torchrun, Slurm, Open MPI, …) started; alone, a job of one rank.
 
-    Settings by the names of docs/configuration.md win over the environment: init(transport=["shm", "tcp"],
+    Settings by the names of docs/reference/configuration.md win over the environment: init(transport=["shm", "tcp"],
     timeout_ms=10_000, insecure=True). None leaves one as it is. Blocks until all ranks have joined.
     """
     return Communicator(_tutti.Communicator(_settings.texts(settings)))

@@ -1,5 +1,5 @@
 // The smallest port of a message library: its messages move between ports of one process, through
-// queues. docs/new-transport.md walks through it; a new transport's port starts as a copy.
+// queues. docs/how-to/new-transport.md walks through it; a new transport's port starts as a copy.
 //
 // send() copies small payloads. A large one stays in the sender's memory until the receiver has
 // fetched it, or the sender takes it back, which disconnect() does.

@@ -63,7 +63,7 @@ BUILTIN_GLOO = "gloo_builtin"
 
 
 class Options(dict):
-    """tutti's settings for one group, by the names of docs/configuration.md: Options(transport=["shm", "tcp"]).
+    """tutti's settings for one group: Options(transport=["shm", "tcp"]). Names: docs/reference/configuration.md.
 
     True and False are 1 and 0; None leaves a setting as it is.
     """
