@@ -5,7 +5,7 @@ import re
 import tempfile
 import unittest
 
-from support import HERE, PYTHON, run, setUpModule  # noqa: F401
+from support import EXAMPLES, HERE, PYTHON, run, setUpModule  # noqa: F401
 
 
 class Arrays(unittest.TestCase):
@@ -102,6 +102,13 @@ class Checkpoints(unittest.TestCase):
         rows = [[3.0 * r + c for c in range(3)] for r in range(7)]
         self.assertEqual(done.stdout.strip(), "['half', 'mask', 'rows', 'steps', 'weight'] "
                          f"{rows} float16 41 [1, 0, 1]", done.stderr)
+
+
+class Examples(unittest.TestCase):
+    def test_the_first_program(self):
+        done = run(PYTHON, "-m", "tutti.run", "-n", 3, "--no-prefix", "--timeout", 120, EXAMPLES / "allreduce.py")
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         [f"rank {rank} of 3: [3.0, 3.0, 6.0], largest 2.0" for rank in range(3)], done.stderr)
 
 
 class Documents(unittest.TestCase):

@@ -9,6 +9,7 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
+EXAMPLES = HERE.parent.parent / "examples"
 PYTHON = os.environ.get("TUTTI_TEST_PYTHON", "")
 NEEDED = "tools/setup-python has not made an environment for the tests"
 TIMEOUT_S = 400
@@ -25,7 +26,7 @@ def setUpModule():  # noqa: N802
 def environment(**more):
     env = {name: value for name, value in os.environ.items() if not name.startswith(("TUTTI_", "PYTHON"))}
     env.update({"PYTHONPATH": str(HERE / "ranks"), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
-                "TUTTI_DIGITS": str(HERE.parent.parent / "examples" / "digits" / "digits.csv.gz"),
+                "TUTTI_DIGITS": str(EXAMPLES / "digits" / "digits.csv.gz"),
                 "PYTHONDONTWRITEBYTECODE": "1"})
     for name in ("TUTTI_CACHE_DIR", "TUTTI_TEST_FOLDER", "TUTTI_TEST_KEEP_GOING"):
         if name in os.environ:

@@ -68,6 +68,13 @@ class Works(Cases):
         done = run(PYTHON, "-m", "tutti.run", "-n", 3, "--no-prefix", PYTHON, "-c", script)
         self.assertEqual(done.stdout.splitlines(), ["[6.0, 6.0, 6.0]"] * 3, done.stderr)
 
+    def test_the_first_program(self):
+        done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", support.EXAMPLES / "train_torch.py")
+        told = sorted(done.stdout.splitlines())
+        self.assertEqual(len(told), 2, done.stdout + done.stderr)
+        for rank, line in enumerate(told):
+            self.assertRegex(line, rf"^rank {rank} of 2: the mean loss is 0\.0000\d\d$")
+
     def test_with_torchs_own_checks(self):
         self.check_ranks(3, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
