@@ -10,6 +10,8 @@ import unittest
 
 SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
 BUILD = pathlib.Path(os.environ["TUTTI_BUILD"])
+CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
+LOADER_PATH = SOURCE / "packaging" / "loader-path"
 EXAMPLE = SOURCE / "examples" / "allreduce.c"
 RUN_TIMEOUT_S = 60
 unittest.TestCase.maxDiff = None
@@ -17,7 +19,7 @@ unittest.TestCase.maxDiff = None
 
 def run(*command, **more):
     # A communicator of the surrounding job, if there is one, is none of these programs' business.
-    env = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_") and k != "LD_LIBRARY_PATH"}
     env.update(more.pop("env", {}))
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False,
                           timeout=RUN_TIMEOUT_S * 2, env=env, stdin=subprocess.DEVNULL, **more)
@@ -45,7 +47,9 @@ class Installed(unittest.TestCase):
         pc.write_text(re.sub(r"(?m)^prefix=.*$", f"prefix={cls.prefix}", pc.read_text(encoding="utf-8")),
                       encoding="utf-8")
         cls.pkgconfig_env = {"PKG_CONFIG_PATH": str(pc.parent)}
-        cls.run_env = {"LD_LIBRARY_PATH": str(cls.libraries)}
+        # In /usr, which the dynamic loader searches, programs have no path of their own.
+        system = cls.prefix == folder / "root" / "usr"
+        cls.run_env = {"LD_LIBRARY_PATH": str(cls.libraries)} if system else {}
 
     @classmethod
     def find(cls, name):
@@ -88,10 +92,11 @@ class Installed(unittest.TestCase):
             self.assertEqual((self.libraries / link).resolve(), real)
 
     def test_nothing_installed_names_the_build_folder(self):
-        for path in [self.libraries / "libtutti.so.0", *(self.prefix / "bin").iterdir()]:
-            self.assertNotRegex(self.ok("readelf", "-d", "-W", path), r"R(UN)?PATH", path.name)
-        text = self.find("tutti.pc").read_text(encoding="utf-8")
-        self.assertNotIn(str(BUILD), text)
+        for path in [*self.libraries.glob("*.so.0"), *(self.prefix / "bin").iterdir()]:
+            for rpath in re.findall(r"\(R(?:UN)?PATH\).*\[(.*)\]", self.ok("readelf", "-d", "-W", path)):
+                self.assertRegex(rpath, r"^\$ORIGIN(/[^:]*)?$", path.name)
+        texts = [self.find("tutti.pc")]
+        self.assertEqual([path.name for path in texts if str(BUILD) in path.read_text(encoding="utf-8")], [])
 
     def test_only_the_c_api_is_exported(self):
         self.assertEqual({name for name in self.exported() if not name.startswith("tutti_")}, set())
@@ -125,11 +130,12 @@ class Installed(unittest.TestCase):
         return program
 
     def run_example(self, program):
-        self.ok(program, env=self.run_env | {"TUTTI_RANK": "0", "TUTTI_SIZE": "1"})
-        self.ok(self.prefix / "bin" / "tutti-run", "-n", "2", program, env=self.run_env)
+        self.ok(program, env={"TUTTI_RANK": "0", "TUTTI_SIZE": "1"})
+        self.ok(self.prefix / "bin" / "tutti-run", "-n", "2", program)
 
     def test_a_c_program_links_with_the_shared_library_and_runs(self):
-        program = self.compile_example("example_shared", self.pkg_config("--libs"))
+        folder, = self.pkg_config("--variable=libdir")
+        program = self.compile_example("example_shared", [*self.pkg_config("--libs"), f"-Wl,-rpath,{folder}"])
         self.assertIn("libtutti.so.0", self.ok("readelf", "-d", "-W", program))
         self.run_example(program)
 
@@ -156,17 +162,10 @@ class Installed(unittest.TestCase):
         pc.write_text(re.sub(r"(?m)^prefix=.*$", f"prefix={self.prefix}", pc.read_text(encoding="utf-8")),
                       encoding="utf-8")
         flags = shlex.split(self.ok("pkg-config", "--cflags", "--libs", "tutti-trainer", env=self.pkgconfig_env))
-        source, program = self.work / "trainer.c", self.work / "trainer"
-        source.write_text("#include <tutti/trainer.h>\n#include <string.h>\n"
-                          "int main(void) {\n"
-                          "    tutti_trainer* trainer = NULL;\n"
-                          "    tutti_parallelize_spec spec = TUTTI_PARALLELIZE_INIT;\n"
-                          "    if (tutti_parallelize(&spec, &trainer) != TUTTI_ERR_INVALID) return 1;\n"
-                          "    return strstr(tutti_trainer_last_error(), \"devices\") == NULL;\n"
-                          "}\n", encoding="utf-8")
+        program = self.work / "trainer"
         self.ok(*shlex.split(os.environ["TUTTI_CC"]), "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", program,
-                source, *flags)
-        self.ok(program, env=self.run_env)
+                CONSUMER / "trainer.c", *flags)
+        self.ok(program, env={"LD_LIBRARY_PATH": str(self.libraries)})
 
     def test_the_programs_run_from_where_they_are_installed(self):
         programs = {p.name for p in (self.prefix / "bin").iterdir()}
@@ -175,6 +174,65 @@ class Installed(unittest.TestCase):
             self.assertIn("--version", self.ok(self.prefix / "bin" / program, "--help", env=self.run_env))
             self.assertEqual(self.ok(self.prefix / "bin" / program, "--version", env=self.run_env).strip(),
                              self.version)
+        self.assertIn("shm", self.ok(self.prefix / "bin" / "tutti-info", "transports"))
+        self.ok(self.prefix / "bin" / "tutti-run", "-n", "2", self.prefix / "bin" / "tutti-bench", "barrier", "-n", "3",
+                env=self.run_env)
+
+
+class LoaderPath(unittest.TestCase):
+    """The script that Meson runs after an installation, with an ldconfig and a user of this test."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.libraries = self.folder / "lib"
+        self.libraries.mkdir()
+
+    def program(self, name, text):
+        path = self.folder / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/sh\n" + text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def said(self, listed, user, **env):
+        self.program("id", f"echo {user}\n")
+        self.program("ldconfig", f'[ $# -gt 0 ] || {{ touch "{self.folder}/cached"; exit; }}\n'
+                                 f'printf "/usr/lib: (from <builtin>:0)\\n{listed}: (from x:1)\\n\\tlibc.so.6\\n"\n')
+        done = run(LOADER_PATH, self.libraries, env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}"} | env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout, (self.folder / "cached").exists()
+
+    def test_root_has_the_libraries_of_a_listed_folder_added_to_the_cache(self):
+        link = self.folder / "link"
+        link.symlink_to(self.libraries)
+        text, cached = self.said(listed=link, user=0)
+        self.assertTrue(cached)
+        self.assertRegex(text, r"^tutti: ldconfig has added \S+/lib to .* cache\n$")
+
+    def test_another_user_is_told_to_run_ldconfig(self):
+        text, cached = self.said(listed=self.libraries, user=1000)
+        self.assertFalse(cached)
+        self.assertRegex(text, r"^tutti: [^\n]*: sudo ldconfig\n$")
+
+    def test_one_line_says_what_to_set_for_a_folder_that_the_loader_does_not_search(self):
+        text, cached = self.said(listed="/nowhere", user=0)
+        self.assertFalse(cached)
+        self.assertRegex(text, rf"^tutti: [^\n]*LD_LIBRARY_PATH={self.libraries} [^\n]*-Wl,-rpath,{self.libraries}\n$")
+
+    def test_meson_shows_the_line(self):
+        project = self.folder / "project"
+        project.mkdir()
+        (project / "meson.build").write_text(f"project('installed')\nmeson.add_install_script('{LOADER_PATH}', "
+                                             f"'{self.libraries}')\n", encoding="utf-8")
+        done = run("meson", "setup", f"--prefix={self.folder}", project / "build", project)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = run("meson", "install", "-C", project / "build", "--no-rebuild")
+        self.assertIn(f"LD_LIBRARY_PATH={self.libraries}", done.stdout, done.stderr)
+
+    def test_the_script_is_silent_if_the_path_is_set_or_meson_is_quiet(self):
+        self.assertEqual(self.said("/nowhere", 1000, LD_LIBRARY_PATH=f"/usr/lib:{self.libraries}"), ("", False))
+        self.assertEqual(self.said("/nowhere", 1000, MESON_INSTALL_QUIET="1"), ("", False))
 
 
 if __name__ == "__main__":
