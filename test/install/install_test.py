@@ -95,7 +95,7 @@ class Installed(unittest.TestCase):
         for path in [*self.libraries.glob("*.so.0"), *(self.prefix / "bin").iterdir()]:
             for rpath in re.findall(r"\(R(?:UN)?PATH\).*\[(.*)\]", self.ok("readelf", "-d", "-W", path)):
                 self.assertRegex(rpath, r"^\$ORIGIN(/[^:]*)?$", path.name)
-        texts = [self.find("tutti.pc")]
+        texts = [self.find("tutti.pc"), *self.libraries.rglob("*.cmake")]
         self.assertEqual([path.name for path in texts if str(BUILD) in path.read_text(encoding="utf-8")], [])
 
     def test_only_the_c_api_is_exported(self):
@@ -177,6 +177,62 @@ class Installed(unittest.TestCase):
         self.assertIn("shm", self.ok(self.prefix / "bin" / "tutti-info", "transports"))
         self.ok(self.prefix / "bin" / "tutti-run", "-n", "2", self.prefix / "bin" / "tutti-bench", "barrier", "-n", "3",
                 env=self.run_env)
+
+    def moved(self, name, *left_out):
+        """A second installation of the same files in another prefix."""
+        prefix = self.work / name
+        shutil.copytree(self.prefix, prefix, symlinks=True, copy_function=os.link,
+                        ignore=shutil.ignore_patterns(*left_out))
+        return prefix
+
+    def configure(self, name, prefix, version="0.1", components="trainer"):
+        if not shutil.which("cmake"):
+            self.skipTest("cmake is missing: tools/setup --tests installs it")
+        compiler = shlex.split(os.environ["TUTTI_CC"])[-1]
+        folder = self.work / f"cmake-{name}"
+        return folder, run("cmake", "-S", CONSUMER, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}",
+                           f"-DEXAMPLE={EXAMPLE}", f"-DVERSION={version}", f"-DCOMPONENTS={components}",
+                           f"-DCMAKE_C_COMPILER={compiler}")
+
+    def cmake(self, name, prefix):
+        """Builds the consumer and runs its programs. Returns the names of the libraries that each program loads."""
+        folder, done = self.configure(name, prefix)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn(f"found tutti {self.version}", done.stdout)
+        self.ok("cmake", "--build", folder)
+        self.run_example(folder / "allreduce")
+        needed = {}
+        for program in ("allreduce", "trainer", "trainer_static"):
+            if (folder / program).exists():
+                self.ok(folder / program)
+                dynamic = self.ok("readelf", "-d", "-W", folder / program)
+                needed[program] = set(re.findall(r"NEEDED.*\[(libtutti\S*)\]", dynamic))
+        return needed
+
+    def test_a_cmake_project_links_with_the_shared_libraries_and_runs(self):
+        needed = self.cmake("both", self.prefix)
+        self.assertIn("libtutti_trainer.so.0", needed.pop("trainer"))
+        self.assertEqual(needed, {"allreduce": {"libtutti.so.0"}, "trainer_static": set()})
+
+    def test_a_cmake_project_finds_shared_libraries_alone_in_a_prefix_that_was_moved(self):
+        self.assertEqual(set(self.cmake("shared", self.moved("shared", "*.a"))), {"allreduce", "trainer"})
+
+    def test_a_cmake_project_finds_static_libraries_alone_in_a_prefix_that_was_moved(self):
+        self.assertEqual(self.cmake("static", self.moved("only_static", "*.so*")),
+                         {"allreduce": set(), "trainer": set(), "trainer_static": set()})
+
+    def test_the_cmake_package_takes_requests_for_its_minor_version(self):
+        major, minor, patch = map(int, self.version.split("."))
+        for version, fits in ((f"{major}.{minor}", True), (self.version, True), (f"{major}.{minor + 1}", False),
+                              (f"{major}.{minor}.{patch + 1}", False), (f"{major + 1}", False),
+                              (f"{major}.{minor}...{major + 1}", True), (f"{major}.{minor + 1}...{major + 1}", False)):
+            _, done = self.configure("version", self.prefix, version=version)
+            self.assertEqual(done.returncode == 0, fits, version + done.stderr)
+
+    def test_the_cmake_package_names_its_components(self):
+        _, done = self.configure("component", self.prefix, components="mpi")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("components are: tutti, trainer", " ".join(done.stderr.split()))
 
 
 class LoaderPath(unittest.TestCase):
