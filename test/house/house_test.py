@@ -467,13 +467,6 @@ class Files(unittest.TestCase):
         self.assertGreater(len(helps), 30)
         self.assertEqual([name for name, text in helps.items() if not rows.get(name, "").startswith(text)], [])
 
-    def test_the_walk_through_of_a_new_transport_quotes_the_loopback_port(self):
-        code = {line.strip() for folder in ("loopback", "plain")
-                for path in (SOURCE / "test" / "transport" / folder).iterdir() for line in read(path).splitlines()}
-        blocks = re.findall(r"```cpp\n(.*?)```", read(SOURCE / "docs" / "how-to" / "new-transport.md"), re.DOTALL)
-        self.assertTrue(blocks)
-        self.assertEqual([line for block in blocks for line in block.splitlines() if line.strip() not in code], [])
-
     def test_the_walk_of_a_call_names_functions_that_there_are(self):
         named = re.findall(r"`(\w+)::(\w+)`", read(SOURCE / "ARCHITECTURE.md").partition("## One allreduce")[2])
         self.assertGreater(len(named), 30)

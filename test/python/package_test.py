@@ -111,16 +111,6 @@ class Examples(unittest.TestCase):
                          [f"rank {rank} of 3: [3.0, 3.0, 6.0], largest 2.0" for rank in range(3)], done.stderr)
 
 
-class Documents(unittest.TestCase):
-    def test_examples_are_python(self):
-        root = HERE.parent.parent
-        for name in ("README.md", "docs/reference/python.md", "python/README.md"):
-            blocks = re.findall(r"(?ms)^```python\n(.*?)^```", (root / name).read_text(encoding="utf-8"))
-            self.assertTrue(blocks, name)
-            for block in blocks:
-                compile(block, name, "exec")
-
-
 class Installed(unittest.TestCase):
     def test_info_says_what_there_is(self):
         info = json.loads(run(PYTHON, "-c", "import json, tutti; print(json.dumps(tutti.info()))").stdout)

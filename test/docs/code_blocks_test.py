@@ -1,0 +1,268 @@
+"""Compiles, runs or looks up what the documents have as code. blocks.py lists the marks of blocks that are not run."""
+import ast
+import functools
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import tempfile
+import unittest
+
+from blocks import CHECKED, MARKS, OTHER_NAMES, SOURCE, Block, blocks, blocks_of, commands_of, options_of, pages
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIBRARIES = [pathlib.Path(path) for path in os.environ["TUTTI_LIBRARIES"].split(":")]
+PROGRAMS = {pathlib.Path(path).name: path for path in os.environ["TUTTI_PROGRAMS"].split(":")}
+SCRIPTS = {f"{folder}/{path.name}": path for folder in ("tools", "bench") for path in (SOURCE / folder).iterdir()
+           if path.is_file() and not path.suffix}
+TIMEOUT_S = 60
+unittest.TestCase.maxDiff = None
+
+
+def run(*command, **more):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, env=env,
+                          timeout=2 * TIMEOUT_S, stdin=subprocess.DEVNULL, **more)
+
+
+def is_source(block):
+    """Whether a block of C or C++ is a whole file, which includes its headers itself. Another one is a fragment."""
+    return re.search(r"(?m)^#include", block.text) is not None
+
+
+def is_program(block):
+    return re.search(r"(?m)^int main\(", block.text) is not None
+
+
+class Fences(unittest.TestCase):
+    def test_each_block_names_its_language_and_its_marks_as_the_tests_do(self):
+        wrong = [f"{block}: write '{OTHER_NAMES[block.language]}' instead of '{block.language}'" for block in blocks()
+                 if block.language in OTHER_NAMES]
+        wrong += [f"{block}: '{block.mark}' is no mark of {block.language}; marks are: {', '.join(MARKS)}"
+                  for block in blocks() if block.language in CHECKED and block.mark
+                  and block.language not in MARKS.get(block.mark, ())]
+        self.assertEqual(wrong, [])
+
+    def test_marks_have_braces(self):
+        text = "\n".join(pages().values())
+        self.assertEqual(re.findall(rf"(?m)^ *```\w+ +(?:{'|'.join(MARKS)})\b.*", text), [], "write c {.no-run}")
+
+    def test_only_programs_of_another_library_have_that_mark(self):
+        wrong = [str(block) for block in blocks() if block.mark == "other-library"
+                 and re.search(r"\btutti(_|::|\.|/)", block.text)]
+        self.assertEqual(wrong, [])
+
+    def test_a_block_is_seen_whole(self):
+        text = "A\n\n  ```c {.no-run}\n  int a;\n\n    b();\n  ```\n~~~\n```\n~~~\n"
+        self.assertEqual(list(blocks_of("page", text)), [Block("page", 3, "c", "no-run", "int a;\n\n  b();\n"),
+                                                          Block("page", 8, "", "", "```\n")])
+
+
+class Compiled(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.folder = pathlib.Path(cls.scratch.name)
+
+    def compiled(self, block, *link):
+        """Compiles a block, as a function of its own if it is a fragment. Links it to a program if flags say so."""
+        cpp = block.language == "cpp"
+        source = self.folder / ("block.cpp" if cpp else "block.c")
+        place = f'#line {block.line + 1} "{block.page}"\n'
+        text = place + block.text
+        if not is_source(block):
+            text = (f'#include "usual.{"hpp" if cpp else "h"}"\nvoid fragment(void);\nvoid fragment(void) {{\n'
+                    f"{text}}}\n")
+        source.write_text(text, encoding="utf-8")
+        flags = shlex.split(os.environ["TUTTI_CXX"]) + ["-std=c++20"] if cpp \
+            else shlex.split(os.environ["TUTTI_CC"]) + ["-std=c11"]
+        includes = [f"-I{folder}" for folder in (SOURCE / "include", HERE, HERE / "stand_in")]
+        if not is_program(block) and is_source(block):
+            includes += [f"-I{folder}" for folder in (SOURCE / "lib", SOURCE)]
+        program = self.folder / "block"
+        done = run(*flags, "-Wall", "-Wextra", "-Werror", "-Wno-unused", *includes, source,
+                   *(["-o", program, *link] if link else ["-fsyntax-only"]))
+        self.assertEqual(done.returncode, 0, f"{block}\n{done.stderr}")
+        return program
+
+    def test_sources_and_fragments_compile_and_programs_run(self):
+        link = [word for path in LIBRARIES for word in (path, f"-Wl,-rpath,{path.parent}")]
+        ran = 0
+        for block in blocks("c", "cpp"):
+            if block.mark in ("excerpt", "other-library"):
+                continue
+            with self.subTest(str(block)):
+                if block.mark == "no-run" or not is_program(block):
+                    self.compiled(block)
+                    continue
+                program = self.compiled(block, *link)
+                done = run(PROGRAMS["tutti-run"], "-n", "2", "--timeout", TIMEOUT_S, program, cwd=self.folder)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                ran += 1
+        self.assertGreater(ran, 0)
+
+    def test_a_fragment_that_does_not_compile_is_told_with_its_line(self):
+        with self.assertRaisesRegex(AssertionError, r"docs/a\.md:8:"):
+            self.compiled(Block("docs/a.md", 6, "c", "", "tutti_barrier(comm);\ntutti_allreduce(comm, in, out);\n"))
+
+    def test_an_excerpt_consists_of_lines_of_one_file_in_their_order(self):
+        texts = [[line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+                 for folder in ("lib", "transports", "collectives", "trainer", "examples", "test")
+                 for path in (SOURCE / folder).rglob("*") if path.suffix in {".h", ".c", ".cpp"}]
+        for block in blocks("cpp"):
+            if block.mark == "excerpt":
+                wanted = [line.strip() for line in block.text.splitlines()]
+                self.assertTrue(any(is_part(wanted, lines) for lines in texts), str(block))
+
+    def test_an_excerpt_in_another_order_is_none(self):
+        self.assertTrue(is_part(["a", "c"], ["a", "b", "c"]))
+        self.assertFalse(is_part(["c", "a"], ["a", "b", "c"]))
+
+
+def is_part(wanted, lines):
+    left = iter(lines)
+    return all(line in left for line in wanted)
+
+
+class Python(unittest.TestCase):
+    """Without the package; python_blocks_test.py runs the programs."""
+
+    @staticmethod
+    @functools.cache
+    def names(module, owner=None):
+        """The public names of a module of the package, or of a class in it, from the file that describes its types."""
+        folder = SOURCE / "python" / "src" / pathlib.Path(*module.split("."))
+        path = next(p for p in (folder / "__init__.pyi", folder.with_suffix(".pyi"), folder.with_suffix(".py"))
+                    if p.is_file())
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        if owner:
+            body = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == owner).body
+        names = set()
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                names.add(node.name)
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                names |= {alias.asname or alias.name for alias in node.names}
+            elif isinstance(node, ast.AnnAssign):
+                names.add(node.target.id)
+            elif isinstance(node, ast.Assign):
+                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        return names
+
+    def unknown(self, tree):
+        """The attributes of tutti, its modules and a communicator that the package does not have."""
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute):
+                continue
+            owner = ast.unparse(node.value)
+            if owner == "tutti" and node.attr not in self.names("tutti") | {"torch", "run", "bench"} \
+                    or owner in ("tutti.torch", "tutti.checkpoint") and node.attr not in self.names(owner) \
+                    or owner == "comm" and node.attr not in self.names("tutti.communicator", "Communicator"):
+                yield f"{owner}.{node.attr}"
+
+    def test_blocks_are_python_and_use_names_that_the_package_has(self):
+        for block in blocks("python"):
+            with self.subTest(str(block)):
+                tree = ast.parse(block.text, str(block))
+                if block.mark != "other-library":
+                    self.assertEqual(list(self.unknown(tree)), [])
+
+    def test_a_program_imports_what_it_uses(self):
+        fragments = [str(block) for block in blocks("python") if not block.mark
+                     and not re.search(r"(?m)^(import|from) ", block.text)]
+        self.assertEqual(fragments, [], "mark a fragment 'no-run' or 'continued'")
+
+    def test_an_unknown_name_is_seen(self):
+        tree = ast.parse("comm = tutti.init()\ncomm.all_reduce(1)\ntutti.torch.find()\ntutti.checkpoint.save(1)\nf.g()")
+        self.assertEqual(sorted(self.unknown(tree)), ["comm.all_reduce", "tutti.torch.find"])
+
+
+@functools.cache
+def help_of(name):
+    """The text in which a program describes its options. A script is its own description."""
+    if name in PROGRAMS:
+        return run(PROGRAMS[name], "--help").stdout
+    parts = [SCRIPTS[name], *(SOURCE / "bench" / "peers").rglob("*.py")]
+    return "\n".join(path.read_text(encoding="utf-8") for path in parts)
+
+
+class Commands(unittest.TestCase):
+    def test_options_are_those_of_the_program(self):
+        wrong, seen = [], set()
+        for page, text in pages().items():
+            for command in commands_of(page, text):
+                for program, option in options_of(command, PROGRAMS.keys() | SCRIPTS.keys()):
+                    seen.add(program)
+                    if not re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", help_of(program)):
+                        wrong.append(f"{page}: {program} has no {option}: {command}")
+        self.assertEqual(wrong, [])
+        self.assertLessEqual({"tutti-run", "tutti-bench", "tutti-sim", "tutti-info"}, seen)
+
+    def test_each_program_of_a_command_is_one_of_the_tree(self):
+        built = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.glob("*/**/meson.build"))
+        wrong = [f"{page}: {name}" for page, text in pages().items() for command in commands_of(page, text)
+                 for name in re.findall(r"^(?:\S*/)?(tutti-[a-z-]+)(?= |$)", command)
+                 if name not in PROGRAMS and f"'{name}'" not in built]
+        self.assertEqual(wrong, [])
+
+    def test_commands_and_their_options_are_seen(self):
+        text = ("Run `tutti-run\n-n 2 ./a --b` or\n\n"
+                "    X=1 build/tools/tutti-run --env=A=1 \\\n      -n 2 tutti-bench --c\n\n"
+                "```console\n$ tutti-info --json > a --d\nthe output --e\n```\n```text\ntutti-info --f\n```\n"
+                "`bench/hosts --bench tutti-bench --g` and `tutti-run -n 2 tutti-other --h`\n")
+        found = [list(options_of(command, {"tutti-run", "tutti-bench", "tutti-info", "bench/hosts"}))
+                 for command in commands_of("page", text)]
+        self.assertEqual(found, [[("tutti-info", "--json")],
+                                 [("tutti-run", "--env"), ("tutti-run", "-n"), ("tutti-bench", "--c")],
+                                 [("tutti-run", "-n")],
+                                 [("bench/hosts", "--bench"), ("bench/hosts", "--g")], [("tutti-run", "-n")]])
+
+
+class Names(unittest.TestCase):
+    def settings(self):
+        table = read(SOURCE / "lib" / "config" / "config.cpp").partition("ConfigKey keys[]")[2].partition("\n};")[0]
+        found = set(re.findall(r'\{"(\w+)"', table))
+        self.assertLessEqual({"transport", "log"}, found)
+        return found
+
+    def known(self):
+        """The settings, and the other names that begin like them: constants, macros, variables of scripts and tests."""
+        def names(pattern, *paths):
+            return set(re.findall(pattern, "\n".join(map(read, paths))))
+
+        settings = {"TUTTI_" + key.upper() for key in self.settings()}
+        tests = [path for path in (SOURCE / "test").rglob("*") if path.suffix in {".cpp", ".py"}]
+        return (settings | {"TUTTI_NAME"}  # which stands for any of them
+                | names(r'"(TUTTI_\w+)"', SOURCE / "lib" / "config" / "misspelt.cpp")
+                | names(r"\b(TUTTI_\w+)", *(SOURCE / "include").rglob("*.h*"))
+                | names(r"#define (TUTTI_\w+)", *(SOURCE / "lib").rglob("*.h"))
+                | names(r"\$\{?(TUTTI_\w+)", *SCRIPTS.values())
+                | names(r'(?:getenv\(|environ\S*[(\[])"(TUTTI_TEST_\w+)', *tests))
+
+    def test_settings_and_constants_are_known(self):
+        known = self.known()
+        wrong = [f"{page}: {name}" for page, text in pages().items()
+                 for name in re.findall(r"\bTUTTI_[A-Z0-9_]*[A-Z0-9]\b", text) if name not in known]
+        self.assertEqual(wrong, [])
+
+    def test_settings_that_a_program_sets_are_known(self):
+        wrong = [f"{page}: {name}" for page, text in pages().items()
+                 for name in re.findall(r'(?:tutti_config_set\(\w+, |Config\(\)\.set\()"(\w+)"', text)
+                 if name not in self.settings()]
+        self.assertEqual(wrong, [])
+
+    def test_functions_of_the_c_api_are_declared(self):
+        declared = set(re.findall(r"\btutti_\w+", "".join(map(read, (SOURCE / "include").rglob("*.h*")))))
+        wrong = [f"{page}: {name}" for page, text in pages().items() for name in re.findall(r"\b(tutti_\w+)\(", text)
+                 if name not in declared]
+        self.assertEqual(wrong, [])
+
+
+def read(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+if __name__ == "__main__":
+    unittest.main()
