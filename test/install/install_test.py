@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -12,6 +13,9 @@ SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
 BUILD = pathlib.Path(os.environ["TUTTI_BUILD"])
 CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
 LOADER_PATH = SOURCE / "packaging" / "loader-path"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SOURCE / "test" / "docs"))
+from blocks import blocks  # noqa: E402
 EXAMPLE = SOURCE / "examples" / "allreduce.c"
 RUN_TIMEOUT_S = 60
 unittest.TestCase.maxDiff = None
@@ -185,14 +189,14 @@ class Installed(unittest.TestCase):
                         ignore=shutil.ignore_patterns(*left_out))
         return prefix
 
-    def configure(self, name, prefix, version="0.1", components="trainer"):
+    def configure(self, name, prefix, version="0.1", components="trainer", project=CONSUMER):
         if not shutil.which("cmake"):
             self.skipTest("cmake is missing: tools/setup --tests installs it")
         compiler = shlex.split(os.environ["TUTTI_CC"])[-1]
         folder = self.work / f"cmake-{name}"
-        return folder, run("cmake", "-S", CONSUMER, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}",
+        return folder, run("cmake", "-S", project, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}",
                            f"-DEXAMPLE={EXAMPLE}", f"-DVERSION={version}", f"-DCOMPONENTS={components}",
-                           f"-DCMAKE_C_COMPILER={compiler}")
+                           f"-DCMAKE_C_COMPILER={compiler}", "--no-warn-unused-cli")
 
     def cmake(self, name, prefix):
         """Builds the consumer and runs its programs. Returns the names of the libraries that each program loads."""
@@ -228,6 +232,19 @@ class Installed(unittest.TestCase):
                               (f"{major}.{minor}...{major + 1}", True), (f"{major}.{minor + 1}...{major + 1}", False)):
             _, done = self.configure("version", self.prefix, version=version)
             self.assertEqual(done.returncode == 0, fits, version + done.stderr)
+
+    def test_the_projects_of_the_documents_build_and_run(self):
+        found = blocks("cmake")
+        self.assertTrue(found)
+        for number, block in enumerate(found):
+            project = self.work / f"document-{number}"
+            project.mkdir()
+            shutil.copy(EXAMPLE, project)
+            (project / "CMakeLists.txt").write_text(block.text, encoding="utf-8")
+            folder, done = self.configure(project.name, self.prefix, project=project)
+            self.assertEqual(done.returncode, 0, f"{block}\n{done.stdout}{done.stderr}")
+            self.ok("cmake", "--build", folder)
+            self.run_example(folder / "allreduce")
 
     def test_the_cmake_package_names_its_components(self):
         _, done = self.configure("component", self.prefix, components="mpi")
