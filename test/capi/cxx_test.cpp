@@ -296,7 +296,7 @@ TEST_CASE("tutti.hpp: operators of the program's own stand where the built-in on
     REQUIRE(out == std::vector<int>{135, 246});
     const tutti::Operator pairs(combine, &calls, {.item_elements = 2});
     std::vector<int> odd(3);
-    REQUIRE(says(error_of([&] { comm.allreduce(odd, pairs); }), "3 is not a whole number"));
+    REQUIRE(says(error_of([&] { comm.allreduce(odd, pairs); }), "3 is not a multiple of 2"));
     REQUIRE(says(error_of([] { const tutti::Operator none(nullptr); }), "spec.combine is NULL"));
 }
 

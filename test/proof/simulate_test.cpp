@@ -242,10 +242,10 @@ TEST_CASE("simulate: records every message once, from its sender's step to its a
 TEST_CASE("simulate: the algorithm asked for, or the one the library would take") {
     const auto chosen = [](uint64_t bytes, std::string_view wanted) {
         const auto outcome = sim::run(experiment(Collective::allreduce, wanted, 8, bytes));
-        return outcome ? std::string(outcome->choice.name) : outcome.error().message;
+        return outcome ? std::string(outcome->choice.name) : error_text(outcome.error());
     };
     REQUIRE(chosen(1024, "direct") == "direct");
-    REQUIRE(chosen(1024, "none").find("there are: ring, ") != std::string::npos);
+    REQUIRE(chosen(1024, "none").find("use one of ring, ") != std::string::npos);
     // The cost model knows this network: what it takes is nearly the best that there is.
     for (const uint64_t bytes : {1024ul, 32768ul, 1ul << 20, 16ul << 20}) {
         const auto time = [&](std::string_view name) {

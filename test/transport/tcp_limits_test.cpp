@@ -82,7 +82,7 @@ TEST_CASE("tcp: a peer is lost that sends too many bytes which nobody reads") {
     CHECK(wired.events.cause == "");
     wired.send_messages(3, tcp::credits_per_channel);
     CHECK(wired.events.cause ==
-          "rank 1: it sent more than 1000000 bytes that this rank has not read");
+          "it sent more than 1000000 bytes that this rank has not read");
 }
 
 }  // namespace
