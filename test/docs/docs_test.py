@@ -16,7 +16,6 @@ import pages  # noqa: E402
 NEXT = "Where to go next"
 # The links at a page's end: enough to go on, few enough to choose.
 LEAST_NEXT, MOST_NEXT = 2, 4
-# Headers of other libraries, for which a program on a page is not compiled.
 unittest.TestCase.maxDiff = None
 
 
