@@ -40,7 +40,7 @@ Result<> tutti_trainer::save(const std::string& path) const {
 
 Result<> tutti_trainer::load(const std::string& path, const tutti_checkpoint_opts* opts) {
     TRAINER_TRY(readiness_.check_not_ended());
-    TRAINER_ASSIGN(const auto strictness, checkpoint::read_strictness(opts));
+    TRAINER_ASSIGN(const auto strictness, checkpoint::read_strictness("opts", opts));
     checkpoint::Entries entries;
     TRAINER_TRY(state_.add_to(entries));
     bool began = false;

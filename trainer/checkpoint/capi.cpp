@@ -21,10 +21,10 @@ Result<StateEntry> make_entry(const char* name, tutti_dtype dtype, int dims, con
 
 }  // namespace
 
-Result<Strictness> read_strictness(const tutti_checkpoint_opts* opts) {
+Result<Strictness> read_strictness(const char* name, const tutti_checkpoint_opts* opts) {
     const tutti_checkpoint_opts defaults = TUTTI_CHECKPOINT_OPTS_INIT;
     TRAINER_ASSIGN(const tutti_checkpoint_opts known,
-                   read_struct(opts, defaults, "TUTTI_CHECKPOINT_OPTS_INIT"));
+                   read_struct(name, opts, defaults, "TUTTI_CHECKPOINT_OPTS_INIT"));
     return Strictness{known.allow_missing != 0, known.allow_extra != 0};
 }
 
@@ -40,7 +40,7 @@ extern "C" {
 
 tutti_status tutti_checkpoint_create(tutti_checkpoint** checkpoint) {
     return guard([&]() -> Result<> {
-        if (!checkpoint) return null_argument(__func__, "checkpoint");
+        if (!checkpoint) return null_argument("tutti_checkpoint_create", "checkpoint");
         *checkpoint = new tutti_checkpoint;
         return {};
     });
@@ -88,7 +88,7 @@ tutti_status tutti_checkpoint_set_text(tutti_checkpoint* checkpoint, const char*
         if (!key || !text) return null_argument("tutti_checkpoint_set_text", key ? "text" : "key");
         if (std::string_view(key).starts_with(reserved_prefix))
             return fail(TUTTI_ERR_INVALID, "checkpoint: the key '{}' is reserved for tutti", key)
-                .advice("choose a key that does not start with {}", reserved_prefix);
+                .advice("choose a key that does not start with '{}'", reserved_prefix);
         if (!is_utf8(key) || !is_utf8(text))
             return fail(TUTTI_ERR_INVALID, "checkpoint: {} '{}' is not UTF-8",
                         is_utf8(key) ? "the text of key" : "the key", escaped(key))
@@ -127,7 +127,8 @@ tutti_status tutti_checkpoint_load(tutti_checkpoint* checkpoint, tutti_comm* com
     return guard([&]() -> Result<> {
         if (!checkpoint) return null_argument("tutti_checkpoint_load", "checkpoint");
         if (!path) return null_argument("tutti_checkpoint_load", "path");
-        TRAINER_ASSIGN(const Strictness strictness, read_strictness(opts));
+        TRAINER_ASSIGN(const Strictness strictness,
+                       read_strictness("tutti_checkpoint_load: opts", opts));
         TRAINER_ASSIGN(Loaded loaded,
                        load(checkpoint->entries, checkpoint->copier, comm, path, strictness));
         checkpoint->texts = std::move(loaded.texts);

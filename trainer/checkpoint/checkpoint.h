@@ -24,7 +24,8 @@ struct Loaded {
 Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* comm,
                     const std::string& path, Strictness strictness, bool* began = nullptr);
 
-Result<Strictness> read_strictness(const tutti_checkpoint_opts* opts);
+/// name: of the argument, for the error.
+Result<Strictness> read_strictness(const char* name, const tutti_checkpoint_opts* opts);
 
 /// The part of an entry that a device of this process has.
 const EntryPart& part_of(const StateEntry& entry, const Shard& shard);

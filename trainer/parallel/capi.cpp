@@ -35,10 +35,11 @@ struct tutti_parallel {
 
 namespace {
 
-Result<tutti_parallel_spec> read_spec(const tutti_parallel_spec* given, int devices) {
+Result<tutti_parallel_spec> read_spec(const char* argument, const tutti_parallel_spec* given,
+                                      int devices) {
     const tutti_parallel_spec defaults = TUTTI_PARALLEL_SPEC_INIT;
     TRAINER_ASSIGN(const tutti_parallel_spec spec,
-                   read_struct(given, defaults, "TUTTI_PARALLEL_SPEC_INIT"));
+                   read_struct(argument, given, defaults, "TUTTI_PARALLEL_SPEC_INIT"));
     const char* const name = tutti_dtype_name(spec.dtype);
     const bool summable =
         spec.dtype == TUTTI_FLOAT32 || spec.dtype == TUTTI_FLOAT64 || spec.dtype == TUTTI_INT64;
@@ -94,7 +95,8 @@ tutti_status tutti_parallel_apply(tutti_pool* pool, tutti_replica_fn function, v
         if (outputs) std::fill_n(outputs, replicas, nullptr);
         tutti_pool::ApplyCall call{.function = function, .user = user, .replicas = replicas};
         const tutti_apply_opts defaults = TUTTI_APPLY_OPTS_INIT;
-        TRAINER_ASSIGN(call.opts, read_struct(opts, defaults, "TUTTI_APPLY_OPTS_INIT"));
+        TRAINER_ASSIGN(call.opts, read_struct("tutti_parallel_apply: opts", opts, defaults,
+                                              "TUTTI_APPLY_OPTS_INIT"));
         call.evaluates = call.opts.training == 0;
         if (inputs) call.inputs.assign(inputs, inputs + replicas);
         TRAINER_ASSIGN(tutti_pool::Outputs given, pool->apply(call));
@@ -129,7 +131,8 @@ tutti_status tutti_parallel_create(tutti_pool* pool, const tutti_parallel_spec* 
                                    tutti_parallel** state) {
     return guard([&]() -> Result<> {
         if (!pool || !state) return null_argument("tutti_parallel_create", pool ? "state" : "pool");
-        TRAINER_ASSIGN(const tutti_parallel_spec known, read_spec(spec, pool->size()));
+        TRAINER_ASSIGN(const tutti_parallel_spec known,
+                       read_spec("tutti_parallel_create: spec", spec, pool->size()));
         *state = new tutti_parallel(pool, known);
         return {};
     });
@@ -140,7 +143,8 @@ tutti_status tutti_parallel_create_free(int devices, const tutti_parallel_spec* 
     return guard([&]() -> Result<> {
         if (!state) return null_argument("tutti_parallel_create_free", "state");
         TRAINER_TRY(check_devices("tutti_parallel_create_free", devices));
-        TRAINER_ASSIGN(const tutti_parallel_spec known, read_spec(spec, devices));
+        TRAINER_ASSIGN(const tutti_parallel_spec known,
+                       read_spec("tutti_parallel_create_free: spec", spec, devices));
         *state = new tutti_parallel(known, devices);
         return {};
     });

@@ -68,10 +68,12 @@ tutti_status tutti_data_parallel_create(const tutti_data_parallel_spec* spec,
         if (!spec || !model) return null_argument(function, spec ? "model" : "spec");
         const tutti_data_parallel_spec defaults = TUTTI_DATA_PARALLEL_SPEC_INIT;
         TRAINER_ASSIGN(const tutti_data_parallel_spec known,
-                       read_struct(spec, defaults, "TUTTI_DATA_PARALLEL_SPEC_INIT"));
+                       read_struct("tutti_data_parallel_create: spec", spec, defaults,
+                                   "TUTTI_DATA_PARALLEL_SPEC_INIT"));
         if (!known.model) return null_argument(function, "spec.model");
         TRAINER_TRY(check_devices(function, known.devices));
-        TRAINER_ASSIGN(const SplitPlan plan, read_split(known.devices, known.split));
+        TRAINER_ASSIGN(const SplitPlan plan, read_split("tutti_data_parallel_create: spec.split",
+                                                        known.devices, known.split));
         *model = new tutti_data_parallel{known, plan, tutti_pool(known.devices)};
         return {};
     });

@@ -142,10 +142,10 @@ Result<tutti_value> split_value(const tutti_value& value, const SplitPlan& plan,
 
 }  // namespace
 
-Result<SplitPlan> read_split(int devices, const tutti_split_opts* opts) {
+Result<SplitPlan> read_split(const char* name, int devices, const tutti_split_opts* opts) {
     const tutti_split_opts defaults = TUTTI_SPLIT_OPTS_INIT;
     TRAINER_ASSIGN(const tutti_split_opts known,
-                   read_struct(opts, defaults, "TUTTI_SPLIT_OPTS_INIT"));
+                   read_struct(name, opts, defaults, "TUTTI_SPLIT_OPTS_INIT"));
     const int given = (known.alloc != nullptr) + (known.free != nullptr) + (known.copy != nullptr);
     if (given != 0 && given != 3)
         return fail(TUTTI_ERR_INVALID,

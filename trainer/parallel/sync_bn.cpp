@@ -237,8 +237,9 @@ tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_bn_spec* sp
         if (!pool || !spec) return null_argument(function, pool ? "spec" : "pool");
         if (!layer) return null_argument(function, "layer");
         const tutti_sync_bn_spec defaults = TUTTI_SYNC_BN_SPEC_INIT;
-        TRAINER_ASSIGN(const tutti_sync_bn_spec known,
-                       read_struct(spec, defaults, "TUTTI_SYNC_BN_SPEC_INIT"));
+        TRAINER_ASSIGN(
+            const tutti_sync_bn_spec known,
+            read_struct("tutti_sync_bn_create: spec", spec, defaults, "TUTTI_SYNC_BN_SPEC_INIT"));
         if (known.channels == 0 || !(known.epsilon >= 0) ||
             !(known.momentum >= 0 && known.momentum <= 1))
             return fail(TUTTI_ERR_INVALID,

@@ -179,7 +179,8 @@ tutti_status tutti_split_and_load(const tutti_value* batch, int devices,
         if (!batch) return null_argument(function, "batch");
         if (!parts || !used) return null_argument(function, parts ? "used" : "parts");
         TRAINER_TRY(check_devices(function, devices));
-        TRAINER_ASSIGN(const SplitPlan plan, read_split(devices, opts));
+        TRAINER_ASSIGN(const SplitPlan plan,
+                       read_split("tutti_split_and_load: opts", devices, opts));
         TRAINER_ASSIGN(const std::vector<tutti_value> found, split(*batch, plan));
         std::fill_n(parts, devices, nullptr);
         for (std::size_t d = 0; d < found.size(); ++d) parts[d] = new tutti_value(found[d]);

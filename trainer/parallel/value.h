@@ -38,7 +38,8 @@ struct SplitPlan {
     int devices = 1;
     tutti_split_opts opts = TUTTI_SPLIT_OPTS_INIT;
 };
-Result<SplitPlan> read_split(int devices, const tutti_split_opts* opts);
+/// name: of the argument, for the error.
+Result<SplitPlan> read_split(const char* name, int devices, const tutti_split_opts* opts);
 /// One value for each device that has a sample.
 Result<std::vector<tutti_value>> split(const tutti_value& batch, const SplitPlan& plan);
 

@@ -65,7 +65,8 @@ tutti_status tutti_sharded_fc_create(const tutti_sharded_fc_spec* spec, tutti_sh
         if (!spec || !layer) return null_argument(function, spec ? "layer" : "spec");
         const tutti_sharded_fc_spec defaults = TUTTI_SHARDED_FC_SPEC_INIT;
         TRAINER_ASSIGN(const tutti_sharded_fc_spec known,
-                       read_struct(spec, defaults, "TUTTI_SHARDED_FC_SPEC_INIT"));
+                       read_struct("tutti_sharded_fc_create: spec", spec, defaults,
+                                   "TUTTI_SHARDED_FC_SPEC_INIT"));
         TRAINER_TRY(check_math(known.math));
         if (known.features == 0)
             return fail(TUTTI_ERR_INVALID, "{}: spec.features is 0", function)
