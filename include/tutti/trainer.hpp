@@ -364,26 +364,43 @@ private:
             detail::check_trainer(tutti_parallelize(&c, &made));
             trainer.reset(made);
         }
+        // A failed call of the layer, thrown by a builder, keeps its status and its text.
+        template <typename Builder>
+        static tutti_status run(const Builder& builder) {
+            try {
+                return builder();
+            } catch (const Error& error) {
+                if (std::string(error.what()) == tutti_trainer_last_error()) return error.status();
+                throw;
+            }
+        }
         static tutti_status input(tutti_model* model, void* user) {
-            auto* self = static_cast<Parts*>(user);
-            Model m(model, self->functions);
-            self->spec.input(m);
-            return TUTTI_OK;
+            return run([&] {
+                auto* self = static_cast<Parts*>(user);
+                Model m(model, self->functions);
+                self->spec.input(m);
+                return TUTTI_OK;
+            });
         }
         static tutti_status forward(tutti_model* model, double scale, tutti_losses* losses,
                                     void* user) {
-            auto* self = static_cast<Parts*>(user);
-            Model m(model, self->functions);
-            for (tutti_buffer loss : self->spec.forward(m, scale))
-                if (const tutti_status added = tutti_losses_add(losses, loss); added != TUTTI_OK)
-                    return added;
-            return TUTTI_OK;
+            return run([&] {
+                auto* self = static_cast<Parts*>(user);
+                Model m(model, self->functions);
+                for (tutti_buffer loss : self->spec.forward(m, scale))
+                    if (const tutti_status added = tutti_losses_add(losses, loss);
+                        added != TUTTI_OK)
+                        return added;
+                return TUTTI_OK;
+            });
         }
         static tutti_status update(tutti_model* model, double scale, void* user) {
-            auto* self = static_cast<Parts*>(user);
-            Model m(model, self->functions);
-            self->spec.update(m, scale);
-            return TUTTI_OK;
+            return run([&] {
+                auto* self = static_cast<Parts*>(user);
+                Model m(model, self->functions);
+                self->spec.update(m, scale);
+                return TUTTI_OK;
+            });
         }
     };
     std::unique_ptr<Parts> parts_;
