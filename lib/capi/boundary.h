@@ -77,6 +77,13 @@ inline ErrorResult null_argument(const char* function, const char* argument) {
         .advice("pass a pointer that is not NULL");
 }
 
+/// Hands on an error with the function's name in front of its message.
+template <typename T>
+Result<T> in_function(const char* function, Result<T> result) {
+    if (!result) return wrap(std::move(result).error(), function);
+    return result;
+}
+
 /// invalid if there is no communicator, unsupported if it is a parent's.
 inline Result<> check_comm(const char* function, const tutti_comm* comm) {
     if (!comm) return null_argument(function, "comm");

@@ -21,7 +21,8 @@ tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data)
         if (!comm) return tutti::null_argument("tutti_mem_alloc_device", "comm");
         if (!data) return tutti::null_argument("tutti_mem_alloc_device", "data");
         *data = nullptr;
-        TUTTI_ASSIGN(*data, comm->impl->offload().allocate(bytes));
+        TUTTI_ASSIGN(*data, tutti::in_function("tutti_mem_alloc_device",
+                                               comm->impl->offload().allocate(bytes)));
         return {};
     });
 }
@@ -32,7 +33,9 @@ tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
         auto* const bytes = static_cast<std::byte*>(data);
         // If the driver has failed, owns() returns an error; host memory can still be freed.
         if (comm->impl->offload().owns(data).value_or(false)) {
-            TUTTI_ASSIGN(const bool known, comm->impl->offload().remove_memory(bytes, true));
+            TUTTI_ASSIGN(const bool known,
+                         tutti::in_function("tutti_mem_free",
+                                            comm->impl->offload().remove_memory(bytes, true)));
             if (known) return {};
         }
         return comm->impl->memory().free(bytes);
@@ -54,7 +57,9 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
                 .advice("give -1 as fd, which registers the memory for networks");
         TUTTI_ASSIGN(const bool on_device, comm->impl->offload().owns(data));
         if (on_device)
-            return comm->impl->offload().add_memory(static_cast<std::byte*>(data), bytes);
+            return tutti::in_function(
+                "tutti_mem_register",
+                comm->impl->offload().add_memory(static_cast<std::byte*>(data), bytes));
         return comm->impl->memory().add(static_cast<std::byte*>(data), bytes);
     });
 }
@@ -65,7 +70,9 @@ tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
         auto* const bytes = static_cast<std::byte*>(data);
         // If the driver has failed, owns() returns an error; host memory can still be deregistered.
         if (comm->impl->offload().owns(data).value_or(false)) {
-            TUTTI_ASSIGN(const bool known, comm->impl->offload().remove_memory(bytes, false));
+            TUTTI_ASSIGN(const bool known,
+                         tutti::in_function("tutti_mem_deregister",
+                                            comm->impl->offload().remove_memory(bytes, false)));
             if (known) return {};
         }
         return comm->impl->memory().remove(bytes);

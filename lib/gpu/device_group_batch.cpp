@@ -114,8 +114,7 @@ void DeviceGroupBatch::launch_all(std::vector<GatheredLaunch>& all) {
 
 Result<> DeviceGroupBatch::close() {
     if (depth_ == 0)
-        return fail(Code::invalid,
-                    "tutti_launch_end: this thread has not called tutti_launch_start")
+        return fail(Code::invalid, "this thread has not called tutti_launch_start")
             .advice("call tutti_launch_start on the same thread first");
     if (--depth_ > 0) return {};
     std::vector<GatheredLaunch> all;

@@ -256,8 +256,8 @@ Result<> DeviceJoin::use(device::Ordinal device) {
     TUTTI_TRY(side_.core.may_call());
     TUTTI_TRY(side_.need_driver());
     if (side_.devices.joined() && side_.devices.device != device)
-        return fail(Code::invalid, "tutti_comm_use_device: the communicator's device is {}, not {}",
-                    side_.devices.device, device)
+        return fail(Code::invalid, "the communicator's device is {}, not {}", side_.devices.device,
+                    device)
             .advice("pass device {}, or make a communicator of its own for device {}",
                     side_.devices.device, device);
     TUTTI_TRY(side_.issuer.admission().enter(0, side_.core.limit_ms(-1)));

@@ -13,8 +13,7 @@ constexpr std::size_t device_memory_unit = std::size_t{2} << 20;
 // Every rank's, in the same order: what makes a window of it is collective.
 Result<std::byte*> DeviceMemory::allocate(std::size_t bytes) {
     if (!side_.devices.joined() || !side_.devices.group)
-        return fail(Code::unsupported,
-                    "tutti_mem_alloc_device: the ranks of this communicator have not joined NCCL")
+        return fail(Code::unsupported, "the ranks of this communicator have not joined NCCL")
             .advice("call tutti_comm_use_device on every rank first, without TUTTI_DEVICE=staged");
     TUTTI_TRY(side_.wait_for_idle());
     const std::size_t whole = round_up(std::max<std::size_t>(1, bytes), device_memory_unit);
