@@ -71,8 +71,8 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
     if (!joined) {
         Error error = joiner.report_failure(std::move(joined).error());
         own.leave(Deadline::after_ms(leave_ms));
-        const std::string doing =
-            fmt::format("could not join job '{}' of {} ranks", config.job, config.size);
+        const std::string doing = fmt::format("could not join job '{}' of {} rank{}", config.job,
+                                              config.size, config.size == 1 ? "" : "s");
         return wrap(on_rank(config.rank, std::move(error)), doing);
     }
     own.joined_ = *std::move(joined);

@@ -52,7 +52,8 @@ Result<> check_settings(const Config& config, const std::string& usual_address) 
                     config.size)
             .advice("set TUTTI_RANK to a number from 0 to {}", config.size - 1);
     if (auto known = check_algorithm(config); !known) return wrap(known.error(), "TUTTI_ALGO");
-    TUTTI_TRY(check_transports(config));
+    if (auto known = check_transports(config); !known)
+        return wrap(known.error(), "TUTTI_TRANSPORT");
     if (config.size > 1) TUTTI_TRY(own_address(config, usual_address));
     return {};
 }
