@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "complain.h"
+
 namespace command_line {
 
 inline constexpr int exit_usage = 2;
@@ -44,12 +46,13 @@ inline bool is_number(const std::string& text) {
 inline std::string positive(const std::string& text) {
     return is_number(text) && std::strtod(text.c_str(), nullptr) > 0
                ? ""
-               : "'" + text + "' is not a number above 0";
+               : with_advice("'" + text + "' is not a number above 0", "give a number above 0");
 }
 inline std::string not_negative(const std::string& text) {
     return is_number(text) && std::strtod(text.c_str(), nullptr) >= 0
                ? ""
-               : "'" + text + "' is not 0 or a number above it";
+               : with_advice("'" + text + "' is not a number of 0 or more",
+                             "give 0 or a number above it");
 }
 
 /// Parses, then lets interpret() look at what was given; both throw CLI::ParseError for what makes

@@ -1,10 +1,18 @@
-// The last words of a program: one way for tutti-bench, the benches beside it and tools/.
+// Errors of programs: one way to write them for tutti-bench, the benches beside it and tools/.
 #pragma once
 
 #include <cstdio>
+#include <string>
 #include <string_view>
 
 namespace command_line {
+
+/// "MESSAGE. What to do: ADVICE", as tutti_last_error has it. The advice is an imperative without a
+/// full stop.
+inline std::string with_advice(std::string_view message, std::string_view advice) {
+    std::string text(message);
+    return text.append(". What to do: ").append(advice);
+}
 
 /// "PROGRAM: why" on standard error: for main's catch handlers, too.
 inline void complain(const char* program, std::string_view why) noexcept {

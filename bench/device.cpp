@@ -8,13 +8,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "complain.h"
+
 namespace bench {
 namespace {
 
 void need(int status, const char* what) {
     if (status != 0)
-        throw std::runtime_error(std::string("--memory device: ") + what + ": CUDA error " +
-                                 std::to_string(status));
+        throw std::runtime_error(command_line::with_advice(
+            std::string("--memory device: ") + what + ": CUDA error " + std::to_string(status),
+            "look at the GPU and its driver with nvidia-smi"));
 }
 
 }  // namespace
@@ -36,12 +39,17 @@ struct Device::Driver {
         const char* named = std::getenv("TUTTI_CUDA_LIBRARY");
         const std::string path = named && std::string(named) != "auto" ? named : "libcuda.so.1";
         void* handle = dlopen(path.c_str(), RTLD_NOW);
-        if (!handle) throw std::runtime_error(std::string("--memory device: ") + dlerror());
+        if (!handle)
+            throw std::runtime_error(command_line::with_advice(
+                std::string("--memory device: ") + dlerror(),
+                "install NVIDIA's driver, or set TUTTI_CUDA_LIBRARY to its path"));
         const auto load = [&](auto& function, const char* name) {
             function =
                 reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
             if (!function)
-                throw std::runtime_error("--memory device: " + path + " has no function " + name);
+                throw std::runtime_error(command_line::with_advice(
+                    "--memory device: " + path + " has no function " + name,
+                    "install a newer driver, or set TUTTI_CUDA_LIBRARY to the path of one"));
         };
         load(init, "cuInit");
         load(count, "cuDeviceGetCount");
@@ -60,7 +68,9 @@ Device::Device(int rank) : driver_(std::make_unique<Driver>()) {
     int devices = 0;
     need(driver_->count(&devices), "counting devices");
     if (devices == 0)
-        throw std::runtime_error("--memory device: no GPU is visible; check CUDA_VISIBLE_DEVICES");
+        throw std::runtime_error(
+            command_line::with_advice("--memory device: no GPU is visible",
+                                      "set CUDA_VISIBLE_DEVICES to a GPU of this machine"));
     driver_->device = rank % devices;
     void* context = nullptr;
     need(driver_->retain(&context, driver_->device), "using the device");

@@ -92,8 +92,8 @@ private:
         try {
             return Measurement(comm, options_, bytes);
         } catch (const std::bad_alloc&) {
-            throw std::runtime_error(fmt::format(
-                "there is no memory for buffers of {} bytes; give a smaller --end", bytes));
+            throw std::runtime_error(command_line::with_advice(
+                fmt::format("no memory for buffers of {} bytes", bytes), "give a smaller --end"));
         }
     }
 
@@ -152,7 +152,9 @@ private:
     tutti::Communicator* comm_ = nullptr;
     uint64_t wrong_ = 0;
     int measured_ = 0;
-    std::string skipped_ = "none of the operators fits";  // why the last size was
+    // The reason why the last size was skipped.
+    std::string skipped_ = command_line::with_advice("none of the operators fits the dtypes",
+                                                     "give another --op or --dtype");
 };
 
 tutti::Communicator create(const Options& options, int nrings) {
@@ -167,10 +169,10 @@ int run(const Options& options) {
     for (const int nrings : options.nrings) {
         tutti::Communicator comm = create(options, nrings);
         if (options.root >= comm.size())
-            return wrong_usage(
-                comm.rank(),
-                fmt::format("--root: rank {} is out of range; give a rank from 0 to {}",
-                            options.root, comm.size() - 1));
+            return wrong_usage(comm.rank(),
+                               command_line::with_advice(
+                                   fmt::format("--root: rank {} is out of range", options.root),
+                                   fmt::format("give a rank from 0 to {}", comm.size() - 1)));
         if (!sweep) sweep.emplace(options, Seat{comm.rank(), comm.size()});
         sweep->run(comm, nrings);
     }

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "complain.h"
+
 namespace bench {
 namespace {
 
@@ -47,7 +49,10 @@ void* open(const char* variable, const char* otherwise) {
     const std::string path =
         named != nullptr && std::string(named) != "auto" && *named != '\0' ? named : otherwise;
     void* handle = dlopen(path.c_str(), RTLD_NOW);
-    if (handle == nullptr) throw std::runtime_error(std::string("--peer nccl: ") + dlerror());
+    if (handle == nullptr)
+        throw std::runtime_error(
+            command_line::with_advice(std::string("--peer nccl: ") + dlerror(),
+                                      std::string("set ") + variable + " to the library's path"));
     return handle;
 }
 
@@ -55,7 +60,9 @@ template <typename Function>
 void load(void* handle, Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(handle, name));
     if (function == nullptr)
-        throw std::runtime_error(std::string("--peer nccl: the library has no function ") + name);
+        throw std::runtime_error(command_line::with_advice(
+            std::string("--peer nccl: the library has no function ") + name,
+            "set TUTTI_NCCL_LIBRARY and TUTTI_CUDA_LIBRARY to newer libraries"));
 }
 
 }  // namespace
@@ -89,8 +96,9 @@ struct Nccl::Library {
 
     void need(int status, const char* what) const {
         if (status != 0)
-            throw std::runtime_error(std::string("--peer nccl: ") + what + ": " +
-                                     error_text(status));
+            throw std::runtime_error(command_line::with_advice(
+                std::string("--peer nccl: ") + what + ": " + error_text(status),
+                "set NCCL_DEBUG=WARN to see the cause"));
     }
 
     int start(const Call& call, Buffers buffers) const {
@@ -120,7 +128,9 @@ public:
     }
     void finish() override {
         if (library_.synchronize(nullptr) != 0)
-            throw std::runtime_error("--peer nccl: the device failed");
+            throw std::runtime_error(
+                command_line::with_advice("--peer nccl: the device failed",
+                                          "look at the GPU and its driver with nvidia-smi"));
     }
 
 private:

@@ -138,8 +138,10 @@ std::vector<int32_t> numbers_of(const std::vector<std::string>& names, NameOf na
     for (const std::string& name : names) {
         const auto at = std::find(known.begin(), known.end(), name);
         if (name != "all" && at == known.end())
-            throw CLI::ValidationError(option, fmt::format("unknown name '{}'; give one of {}, all",
-                                                           name, fmt::join(known, ", ")));
+            throw CLI::ValidationError(
+                option, command_line::with_advice(
+                            fmt::format("unknown name '{}'", name),
+                            fmt::format("give one of {}, all", fmt::join(known, ", "))));
         if (name != "all") numbers.push_back(static_cast<int32_t>(at - known.begin()));
         for (std::size_t i = 0; name == "all" && i < known.size(); ++i)
             numbers.push_back(static_cast<int32_t>(i));
@@ -163,8 +165,10 @@ void check_transports(const std::string& list) {
     for (std::string name; std::getline(names, name, ',');)
         if (std::find(known.begin(), known.end(), name) == known.end())
             throw CLI::ValidationError(
-                "--transport", fmt::format("unknown transport '{}'; this build has {}", name,
-                                           fmt::join(known, ", ")));
+                "--transport",
+                command_line::with_advice(fmt::format("unknown transport '{}'", name),
+                                          fmt::format("use a transport that this build has: {}",
+                                                      fmt::join(known, ", "))));
 }
 
 void interpret(Options& o, const Texts& t) {
@@ -173,23 +177,32 @@ void interpret(Options& o, const Texts& t) {
     if (!t.end.empty()) o.end_bytes = *parse_bytes(t.end);
     if (t.end.empty() && o.end_bytes < o.begin_bytes) o.end_bytes = o.begin_bytes;
     if (o.end_bytes < o.begin_bytes)
-        throw CLI::ValidationError("--end",
-                                   "the largest size is smaller than the smallest (--begin)");
+        throw CLI::ValidationError(
+            "--end",
+            command_line::with_advice("the largest size is smaller than the smallest (--begin)",
+                                      "give an --end that is not below --begin"));
     if (!t.dtypes.empty()) o.dtypes = numbers_of(t.dtypes, tutti_dtype_name, "--dtype");
     if (!t.ops.empty()) o.ops = numbers_of(t.ops, tutti_op_name, "--op");
     o.algorithms = algorithms_of(*o.collective, t.algorithm);
     if (!o.in_place && !o.out_of_place)
-        throw CLI::ValidationError("--inplace-only", "excludes --out-of-place-only");
+        throw CLI::ValidationError(
+            "--inplace-only",
+            command_line::with_advice("cannot be combined with --out-of-place-only",
+                                      "give only one of them"));
     if (!o.in_place && o.collective->always_in_place)
-        throw CLI::ValidationError("--out-of-place-only",
-                                   fmt::format("a {} is always in place", o.collective->name));
+        throw CLI::ValidationError(
+            "--out-of-place-only",
+            command_line::with_advice(fmt::format("a {} is always in place", o.collective->name),
+                                      "leave this option out"));
     if (o.nccl && !o.device)
         throw CLI::ValidationError("--peer",
-                                   "nccl works on device memory only; give --memory device, too");
+                                   command_line::with_advice("nccl works on device memory only",
+                                                             "give --memory device, too"));
     if (o.ranks > 0 && o.root >= o.ranks)
         throw CLI::ValidationError(
             "--root",
-            fmt::format("rank {} is out of range; give a rank from 0 to {}", o.root, o.ranks - 1));
+            command_line::with_advice(fmt::format("rank {} is out of range", o.root),
+                                      fmt::format("give a rank from 0 to {}", o.ranks - 1)));
     check_transports(o.transport);
     if (o.streams > 1) o.async = true;
 }

@@ -43,10 +43,10 @@ int relaunch(int ranks, int argc, char** argv) {
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     ::execvp(pointers[0], pointers.data());
-    command_line::complain(
-        "tutti-bench",
-        fmt::format("cannot start {}: {}; start the ranks another way, without --ranks", launcher,
-                    std::strerror(errno)));
+    command_line::complain("tutti-bench",
+                           command_line::with_advice(
+                               fmt::format("cannot start {}: {}", launcher, std::strerror(errno)),
+                               "start the ranks another way, without --ranks"));
     return exit_wrong;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "complain.h"
 #include "machine.h"
 
 namespace bench {
@@ -169,7 +170,9 @@ void Report::finish() {
     note(fmt::format("wrong elements: {}", options_.check ? wrong : "not checked"));
     if (busbw_count_ > 0 && options_.collective->moves_data())
         note(fmt::format("average busbw:  {:.2f} GB/s", busbw_sum_ / busbw_count_));
-    if (std::ferror(table_) != 0) throw std::runtime_error("cannot write the table");
+    if (std::ferror(table_) != 0)
+        throw std::runtime_error(command_line::with_advice(
+            "cannot write the table", "send standard output to a file system with free space"));
     write_json();
 }
 
@@ -187,8 +190,9 @@ void Report::write_json() {
 }
 
 void Report::json_failed() const {
-    throw std::runtime_error(
-        fmt::format("--json: cannot write {}: {}", options_.json, std::strerror(errno)));
+    throw std::runtime_error(command_line::with_advice(
+        fmt::format("--json: cannot write {}: {}", options_.json, std::strerror(errno)),
+        "name a file in a folder that exists and that this user may write to"));
 }
 
 Progress::Progress(std::size_t steps)

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "complain.h"
+
 namespace command_line {
 
 /// "8", "64K", "128M", "1G": powers of 1024. Nothing if it is none.
@@ -28,10 +30,11 @@ inline std::optional<uint64_t> parse_bytes(std::string_view text) {
     return value << shift;
 }
 
-/// A check of an option: why it is no size, nothing if it is one.
+/// A check of an option: an error text unless it is a size.
 inline std::string check_bytes(const std::string& text) {
     if (parse_bytes(text)) return {};
-    return "'" + text + "' is no size; sizes look like 8, 64K, 128M, 1G";
+    return with_advice("'" + text + "' is not a size in bytes",
+                       "give one such as 8, 64K, 128M or 1G");
 }
 
 }  // namespace command_line

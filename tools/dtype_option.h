@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "bench/complain.h"
 #include "reduce/reduce.h"
 
 namespace tutti {
@@ -16,8 +17,9 @@ inline Dtype dtype_of(const std::string& name) {
         if (name == dtype_name(dtype)) return dtype;
         known += fmt::format("{}{}", i == 0 ? "" : ", ", dtype_name(dtype));
     }
-    throw CLI::ValidationError("--dtype",
-                               fmt::format("unknown dtype '{}'; give one of {}", name, known));
+    throw CLI::ValidationError(
+        "--dtype",
+        command_line::with_advice(fmt::format("unknown dtype '{}'", name), "give one of " + known));
 }
 
 }  // namespace tutti

@@ -187,8 +187,8 @@ std::size_t mebibytes(const std::string& text) {
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, mib);
     if (error != std::errc() || rest != end || mib == 0 || mib > 1 << 20)
-        throw std::runtime_error("'" + text +
-                                 "' is not a size in MiB; give a whole number from 1 to 1048576");
+        throw std::runtime_error(command_line::with_advice(
+            "'" + text + "' is not a size in MiB", "give a whole number from 1 to 1048576"));
     return mib;
 }
 
@@ -198,7 +198,9 @@ int main(int argc, char** argv) {
     try {
         tutti::Communicator comm;
         if (comm.size() < 2)
-            throw std::runtime_error("this bench measures two ranks or more; use tutti-run -n N");
+            throw std::runtime_error(command_line::with_advice(
+                "this bench measures two ranks or more, and this job has one",
+                "start it with tutti-run -n 2, or more ranks"));
         const std::size_t mib = argc > 1 ? mebibytes(argv[1]) : 16;
         const std::size_t total = mib * (std::size_t{1} << 20) / sizeof(float);
         Bench bench{comm, std::vector<float>(total + 4096, 1.0F), std::vector<float>(total + 4096)};

@@ -462,7 +462,7 @@ class Behaviour(Processes):
                 path.unlink()
 
     def test_a_bench_that_is_asked_for_what_there_is_not_says_so_once(self):
-        for words, why in ((["--root", "2"], "--root: rank 2 is out of range; give a rank from 0 to 1"),
+        for words, why in ((["--root", "2"], "--root: rank 2 is out of range. What to do: give a rank from 0 to 1"),
                            (["--algorithm", "magic"], "nothing was measured: ")):
             done = run(2, BENCH, "broadcast", "-e", "64", "-n", "3", *words)
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
@@ -471,7 +471,7 @@ class Behaviour(Processes):
         done = subprocess.run([BENCH, "broadcast", "--transport", "shm,pigeon"], capture_output=True, text=True,
                               timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("unknown transport 'pigeon'; this build has ", done.stderr)
+        self.assertIn("unknown transport 'pigeon'. What to do: use a transport that this build has: ", done.stderr)
 
     def test_a_bench_whose_table_is_lost_fails(self):
         # By itself: behind tutti-run it is the launcher that writes.

@@ -54,7 +54,7 @@ class Simulator(unittest.TestCase):
 
     def test_an_unknown_algorithm_lists_those_there_are(self):
         text = self.refused("reduce", "--ranks", 4, "--algorithm", "nonsense")
-        self.assertIn("unknown algorithm 'nonsense' for reduce; give one of binomial, knomial, chain, "
+        self.assertIn("unknown algorithm 'nonsense' for reduce. What to do: give one of binomial, knomial, chain, "
                       "double_binary_tree", text)
 
     def test_wrong_usage_is_refused_with_what_would_be_right(self):

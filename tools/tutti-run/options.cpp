@@ -59,7 +59,9 @@ Everything after PROGRAM belongs to the program.)";
 
 std::string check_assignment(const std::string& text) {
     const auto at = text.find('=');
-    if (at == std::string::npos || at == 0) return fmt::format("'{}' is not NAME=VALUE", text);
+    if (at == std::string::npos || at == 0)
+        return command_line::with_advice(fmt::format("'{}' is not NAME=VALUE", text),
+                                         "give a variable's name, = and its value");
     return {};
 }
 
@@ -128,8 +130,9 @@ Parsed parse_options(int argc, char** argv) {
         if (o.hosts_act > o.ranks)
             throw CLI::ValidationError(
                 "--hosts-act",
-                fmt::format("{} hosts are more than {} ranks; give at most one host for each rank",
-                            o.hosts_act, o.ranks));
+                command_line::with_advice(
+                    fmt::format("{} hosts are more than {} ranks", o.hosts_act, o.ranks),
+                    "give at most one host for each rank"));
     });
     if (parsed.exit_code) return parsed;
     for (const std::string& text : assignments) {

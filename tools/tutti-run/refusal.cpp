@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/result.h"
 #include "options.h"
 
 namespace tutti::run {
@@ -46,28 +47,52 @@ std::string interpreter_of(const std::string& path) {
     return line.substr(start, line.find_first_of(std::string_view(" \t\n\0", 4), start) - start);
 }
 
+// For exec's errno.
+std::string_view advice_for(int cause) {
+    switch (cause) {
+        case EACCES:
+        case EPERM:
+            return "give a file that this user may execute (chmod +x), in folders that this user "
+                   "may enter";
+        case ENOEXEC:
+            return "give a program of this machine's processor, or start a script with its "
+                   "interpreter";
+        case E2BIG:
+            return "pass fewer arguments and variables";
+        default:
+            return "give a program that this user can start from a shell";
+    }
+}
+
+Refusal refuse(int exit_code, const ErrorResult& error) {
+    return {exit_code, error_text(error.value())};
+}
+
 }  // namespace
 
 Refusal explain(const std::string& program, const std::vector<std::string>& environment,
                 int cause) {
     if (cause != ENOENT && cause != ENOTDIR)
-        return {exit_not_executable,
-                fmt::format("{}: cannot be executed: {}", program, std::strerror(cause))};
+        return refuse(exit_not_executable, fail(Code::invalid, "{}: cannot be executed: {}",
+                                                program, std::strerror(cause))
+                                               .advice("{}", advice_for(cause)));
     // exec says ENOENT as well where the file is there and what is to run it is not.
     const std::string path = find_program(program, environment);
     if (path.empty())
-        return {
-            exit_not_found,
-            fmt::format("{}: not found; give a path, or the name of a program in PATH", program)};
+        return refuse(exit_not_found, fail(Code::invalid, "{}: not found", program)
+                                          .advice("give a path, or the name of a program in PATH"));
     const std::string interpreter = interpreter_of(path);
     if (interpreter.ends_with('\r'))
-        return {exit_not_executable,
-                fmt::format("{}: cannot be executed: its first line ends with CR LF, and there is "
-                            "no interpreter of that name",
-                            path)};
-    return {
-        exit_not_executable,
-        fmt::format("{}: cannot be executed: its interpreter {} is missing", path, interpreter)};
+        return refuse(exit_not_executable,
+                      fail(Code::invalid,
+                           "{}: cannot be executed: its first line ends with CR LF, and there is "
+                           "no interpreter of that name",
+                           path)
+                          .advice("end its lines with LF alone (dos2unix)"));
+    return refuse(exit_not_executable,
+                  fail(Code::invalid, "{}: cannot be executed: its interpreter {} is missing", path,
+                       interpreter)
+                      .advice("install the interpreter, or correct the script's first line"));
 }
 
 }  // namespace tutti::run

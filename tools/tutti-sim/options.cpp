@@ -54,12 +54,14 @@ struct Texts {
 std::string check_time(const std::string& text) {
     const auto us = parse_us(text);
     if (us && *us <= 1e9) return {};
-    return fmt::format("'{}' is not a time; give one such as 200ns, 10us or 0.5ms", text);
+    return command_line::with_advice(fmt::format("'{}' is not a time", text),
+                                     "give one such as 200ns, 10us or 0.5ms");
 }
 
 std::string check_rate(const std::string& text) {
     if (parse_bytes_per_s(text)) return {};
-    return fmt::format("'{}' is not a bandwidth; give one such as 1Gbit, 100Mbit or 12.5GB", text);
+    return command_line::with_advice(fmt::format("'{}' is not a bandwidth", text),
+                                     "give one such as 1Gbit, 100Mbit or 12.5GB");
 }
 
 void add_what(CLI::App& app, Options& o, Texts& t) {
@@ -155,8 +157,10 @@ std::vector<std::string> algorithms_of(const Options& o, const std::string& want
     if (wanted == "all") return all;
     if (!find_algorithm(o.collective, wanted))
         throw CLI::ValidationError(
-            "--algorithm", fmt::format("unknown algorithm '{}' for {}; give one of {}, all", wanted,
-                                       collective_name(o.collective), fmt::join(all, ", ")));
+            "--algorithm",
+            command_line::with_advice(
+                fmt::format("unknown algorithm '{}' for {}", wanted, collective_name(o.collective)),
+                fmt::format("give one of {}, all", fmt::join(all, ", "))));
     return {wanted};
 }
 
@@ -185,7 +189,10 @@ void check_files(const Options& o) {
             std::filesystem::weakly_canonical(std::filesystem::absolute(name), unknown);
         if (std::find(paths.begin(), paths.end(), path) != paths.end())
             throw CLI::ValidationError(
-                name, "give --json, --draw and --plot different files, and one of them at most -");
+                name,
+                command_line::with_advice(
+                    "given to more than one option",
+                    "give --json, --draw and --plot different files, and one of them at most -"));
         paths.push_back(path);
     }
 }
@@ -197,12 +204,15 @@ void interpret(Options& o, const Texts& t) {
     if (t.end.empty()) o.end_bytes = std::max(o.begin_bytes, o.end_bytes);
     if (t.begin.empty()) o.begin_bytes = std::min(o.begin_bytes, o.end_bytes);
     if (o.end_bytes < o.begin_bytes)
-        throw CLI::ValidationError("--end",
-                                   "the largest size is smaller than the smallest (--begin)");
+        throw CLI::ValidationError(
+            "--end",
+            command_line::with_advice("the largest size is smaller than the smallest (--begin)",
+                                      "give an --end that is not below --begin"));
     if (o.root >= o.ranks)
         throw CLI::ValidationError(
             "--root",
-            fmt::format("rank {} is out of range; give a rank from 0 to {}", o.root, o.ranks - 1));
+            command_line::with_advice(fmt::format("rank {} is out of range", o.root),
+                                      fmt::format("give a rank from 0 to {}", o.ranks - 1)));
     if (!t.dtype.empty()) o.dtype = dtype_of(t.dtype);
     check_files(o);
     o.algorithms = algorithms_of(o, t.algorithm);

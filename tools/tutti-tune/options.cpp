@@ -82,8 +82,12 @@ Parsed parse_options(int argc, char** argv) {
     parsed.exit_code = command_line::parse(app, argc, argv, [&] {
         if (parsed.options.begin_bytes == 0 ||
             parsed.options.begin_bytes > parsed.options.end_bytes)
-            throw CLI::ValidationError("--begin",
-                                       "the smallest size must be 1 or more, and not over --end");
+            throw CLI::ValidationError(
+                "--begin", command_line::with_advice(
+                               parsed.options.begin_bytes == 0
+                                   ? "the smallest size is 0"
+                                   : "the smallest size is larger than the largest (--end)",
+                               "give 1 byte or more, and not more than --end"));
         if (!dtype.empty()) parsed.options.dtype = dtype_of(dtype);
     });
     const std::vector<std::string> known = collective_names();
