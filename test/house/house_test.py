@@ -421,6 +421,57 @@ class Comments(unittest.TestCase):
         self.assertFalse({"tools/check", "tools/house/walk.c"} & named)
 
 
+class Errors(unittest.TestCase):
+    FOLDERS = ("lib", "transports", "trainer", "collectives", "tools", "bench")
+
+    def sources(self):
+        yield from (path for path in sources() if name_of(path).split("/")[0] in self.FOLDERS)
+
+    def test_each_error_that_its_caller_can_correct_says_what_to_do(self):
+        found = [f"{name_of(path)}:{line}: {code[:80]}" for path in self.sources()
+                 for line, code in measures.errors_without_advice(read(path))]
+        self.assertEqual(found, [], "add .advice(…) in the same statement")
+
+    def test_no_error_or_warning_opens_with_a_clause_without_an_actor(self):
+        package = (path for path in python_sources() if name_of(path).startswith("python/src/"))
+        found = [f"{name_of(path)}:{line}: {text[:70]}"
+                 for paths, texts in ((self.sources(), measures.error_texts), (package, measures.python_error_texts))
+                 for path in paths for line, text in texts(read(path)) if self.is_headless(text)]
+        self.assertEqual(found, [], "name the rank, the operation, the function or the setting first")
+
+    @staticmethod
+    def is_headless(text):
+        return measures.is_headless(text[:1].upper() + text[1:])
+
+    def test_an_error_without_advice_is_seen(self):
+        text = """
+            return fail(Code::invalid, "no; none").advice("give one; it's 60'000");  // fail(Code::auth, "a");
+            return fail(Code::timeout, "it took {} ms", 60'000);
+            return fail_rank(Code::mismatch, peer,
+                             "rank {}; differs", peer);
+            return a ? invalid("b") : fail(TUTTI_ERR_UNSUPPORTED, "c").advice("d");
+            ErrorResult invalid(Text t, Args&&... a) { return fail(TUTTI_ERR_INVALID, t, std::forward<Args>(a)...); }
+            if (error.code == Code::invalid) ++is_invalid();
+            return trainer::fail_device(given ? TUTTI_ERR_INVALID : TUTTI_ERR_SYSTEM, device, "e");
+        """
+        self.assertEqual([line for line, _ in measures.errors_without_advice(text)], [4, 6, 9])
+
+    def test_texts_are_seen_where_they_begin(self):
+        text = """
+            return fail(Code::invalid, "{}: what " "is {}", name, "no").advice("{}", "give a name");
+            return wrap(on_rank(rank, std::move(error)), fmt::format("who {}", rank));
+            log::warn("those"); return wrap(error, doing); log::info("of"); // fail(Code::auth, "nobody")
+        """
+        self.assertEqual(list(measures.error_texts(text)),
+                         [(2, "{}: what is {}"), (2, "{}"), (3, "who {}"), (4, "those")])
+        python = 'raise A(f"whose {b}")\nraise B("how" + c)\nraise C(f"{d} of")\nraise D\nraise E(e)\n'
+        self.assertEqual(list(measures.python_error_texts(python)), [(1, "whose "), (2, "how")])
+        for headless in ("who {}", "of a mismatch each rank hears once", "those"):
+            self.assertTrue(self.is_headless(headless), headless)
+        for sentence in ("offset {} is odd", "rank {} is out of range", "wholes only", ""):
+            self.assertFalse(self.is_headless(sentence), sentence)
+
+
 class Files(unittest.TestCase):
     def test_every_source_is_built(self):
         missing = []

@@ -13,6 +13,15 @@ HEADLESS = re.compile(r"(What|Who|Whoever|Whose|Those|Nobody|Somebody|Of|One tha
 # A condition or a place first, then the sentence's actor: "Where the kernel lacks it, the ring falls back".
 WITH_ACTOR = re.compile(r"(Where|Of)\b[^.;:]*, (a|an|the|each|every|this|these|tutti|UCX|libfabric|NCCL)\b")
 
+# A comment, a literal or the end of a statement. The ' in 60'000 opens no literal.
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|'
+                   r'"(?:\\.|[^"\\\n])*"|(?<!\d)\'(?:\\.|[^\'\\\n])+\'|;', re.DOTALL)
+# The makers of errors that the caller of a function, or the writer of a setting, can correct.
+CALLERS_ERROR = re.compile(r'\bfail(?:_rank|_device)?\([^,;"]*\b(?:Code::(?:invalid|unsupported|auth|mismatch)|'
+                           r'TUTTI_ERR_(?:INVALID|UNSUPPORTED|AUTH|MISMATCH))\b|(?<![\w.>])invalid\(')
+# Calls with a text that people read, of errors and of the log.
+TEXT_MAKER = re.compile(r"\b(?:fail(?:_rank|_device|_errno)?|invalid|wrap|log::warn|log::error)\(|\.advice\(")
+
 
 def without_comments_and_strings(text):
     """The code alone. Line breaks stay, so that line numbers do."""
@@ -172,6 +181,56 @@ def is_headless(comment):
         return False
     first = re.split(r"(?<=[.?!:])\s", comment)[0]
     return not first.endswith("?")
+
+
+def _statements(text):
+    """(line, code) of each statement, without comments: up to a semicolon that is in no literal."""
+    line, kept, begin = 1, "", 0
+    for found in TOKEN.finditer(text):
+        kept += text[begin:found.start()]
+        begin = found.end()
+        if found[0].startswith("/"):
+            kept += "\n" * found[0].count("\n")
+        elif found[0] != ";":
+            kept += found[0]
+        else:
+            yield line + kept.count("\n") - kept.lstrip().count("\n"), kept.strip()
+            line, kept = line + kept.count("\n"), ""
+
+
+def errors_without_advice(text):
+    """(line, statement) where an error that its caller can correct is made, and not all have .advice(…) in the same
+    statement. A function that hands its arguments on to fail() gets the advice from its caller."""
+    for line, code in _statements(text):
+        made = len(CALLERS_ERROR.findall(code))
+        if made > code.count(".advice(") and "std::forward<" not in code:
+            yield line, " ".join(code[CALLERS_ERROR.search(code).start():].split())
+
+
+def error_texts(text):
+    """(line, text) of the errors, advice, warnings and errors in the log of a C++ text: a call's first literal."""
+    for line, code in _statements(text):
+        for maker in TEXT_MAKER.finditer(code):
+            depth, at = 1, maker.end()
+            while at < len(code) and depth > 0 and code[at] != '"':
+                depth += {"(": 1, ")": -1}.get(code[at], 0)
+                at += 1
+            if depth > 0 and (literals := re.match(r'(?:"(?:\\.|[^"\\\n])*"\s*)+', code[at:])):
+                words = "".join(re.findall(r'"((?:\\.|[^"\\\n])*)"', literals[0]))
+                yield line + code.count("\n", 0, at), words
+
+
+def python_error_texts(text):
+    """(line, text) of the exceptions that a Python text raises: the first literal of each."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+            said = node.exc.args[0]
+            while isinstance(said, ast.BinOp):
+                said = said.left
+            if isinstance(said, ast.JoinedStr) and said.values:
+                said = said.values[0]
+            if isinstance(said, ast.Constant) and isinstance(said.value, str):
+                yield node.lineno, said.value
 
 
 def lines_of_body(text, line):
