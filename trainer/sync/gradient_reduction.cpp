@@ -36,6 +36,7 @@ void GradientReduction::insert_nodes(Program& program, std::size_t backward_begi
 }
 
 Program GradientReduction::take_nodes(Program& program) const {
+    // tutti_trainer_begin sets the gradients to zero, before the framework writes them.
     Program taken;
     std::erase_if(program.nodes, [&](ProgramNode& node) {
         if (node.task == none || std::ranges::find(bucket_tasks_, node.task) == bucket_tasks_.end())
@@ -61,7 +62,8 @@ void GradientReduction::bind(bool sums_made) {
     }
 }
 
-// The sum is made in float32 and rounded once, when all have been added.
+// The allreduce runs on the bucket's float32 sums (BufferGroup::wide). Collectives::end rounds the
+// sum over all replicas and micro-batches into the bucket, once.
 void GradientReduction::bind_sums(Task& task, const BufferGroup& bucket, bool sums_made) {
     task.narrow = task.in;
     task.narrow_dtype = bucket.dtype;

@@ -23,7 +23,8 @@ void MicroSums::append_sums(Program& last, bool rounds) {
 }
 
 Result<> MicroSums::allocate() {
-    // Sums stored at once: one for each bit of the number of micro-batches before the last.
+    // The binary counter in store() counts to `most`. It has a level for each bit of that number,
+    // because all of the bits can be set at the same time.
     const auto most = static_cast<unsigned>(micro_batches_ - 1);
     for (const BufferGroup& bucket : buckets_) {
         auto& of_bucket = levels_.emplace_back();
@@ -51,7 +52,9 @@ Result<> MicroSums::add(std::size_t bucket, std::size_t device, const DeviceAllo
                                    group.sums(device));
 }
 
-// A binary counter: a carry is a sum of two sums of the same length.
+// The levels are a binary counter of the micro-batches stored so far, which are `micro` many: level
+// l holds a sum of 2^l of them if bit l is set. A carry adds two sums of equally many
+// micro-batches, so the order of additions is the tree of micro_sums.h.
 Result<> MicroSums::store(std::size_t bucket, std::size_t device, int micro) {
     auto& levels = levels_[bucket][device].of;
     std::size_t l = 0;

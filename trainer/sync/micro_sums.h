@@ -9,8 +9,8 @@
 
 namespace tutti::trainer {
 
-/// Each micro-batch of a step stores its gradients in sums, and the last one adds the sums to its
-/// own gradients.
+/// After each micro-batch of a step but the last, the nodes add its gradients to stored sums. After
+/// the last one they add all stored sums to its gradients.
 class MicroSums {
 public:
     MicroSums(std::deque<BufferGroup>& buckets, const std::vector<Device*>& devices,
@@ -19,18 +19,20 @@ public:
 
     /// Appends the nodes that store a micro-batch's gradients.
     void append_stores(Program& micro);
-    /// Appends the nodes of the last micro-batch. rounds: the sums become the gradients, as no
-    /// collective does that.
+    /// Appends the nodes of the last micro-batch. rounds: the nodes also round the sums into the
+    /// gradients; false if the bucket's allreduce follows, which does that itself.
     void append_sums(Program& last, bool rounds);
-    /// The buckets have their memory.
+    /// Allocates the levels, once the buckets have memory.
     Result<> allocate();
 
 private:
-    /// After micro-batch number micro, which is not the last.
+    /// Runs after micro-batch number micro (from 0), which is not the last: adds its gradients to
+    /// the levels.
     Result<> store(std::size_t bucket, std::size_t device, int micro);
-    /// After the last one, number micro: makes the bucket's sums of all micro-batches.
+    /// Runs after the last one, number micro: the bucket's sums are then those of all
+    /// micro-batches.
     Result<> add_stored(std::size_t bucket, std::size_t device, int micro);
-    /// add_stored, and the sums back into the bucket where they are of another type.
+    /// The same, then rounds the sums into the gradients if their types differ.
     Result<> add_stored_and_round(std::size_t bucket, std::size_t device, int micro);
     using BucketFunction = Result<> (MicroSums::*)(std::size_t, std::size_t, int);
     void append_nodes(Program& program, BucketFunction function);

@@ -1,4 +1,5 @@
-// All that the replicas exchange in a step, by what the options ask for.
+// Adds to a step's programs what the replicas exchange: gradients, computed parameters, or
+// LocalSGD's deltas. The trainer's options choose.
 #pragma once
 
 #include <optional>
@@ -12,26 +13,33 @@
 
 namespace tutti::trainer {
 
-/// A model that trains has one. It reduces gradients in each step, or (LocalSGD) averages deltas
-/// every few steps, never both. Order of the calls: check, append, allocate, bind.
+/// A trainer with an update builder has one. It reduces gradients in each step, or (LocalSGD)
+/// averages the parameters' deltas every few steps, never both. Order of the calls: check,
+/// append_before_update, append_after_update, allocate, bind.
 class StepSync {
 public:
     StepSync(const TrainerSettings& settings, const ModelRecorder& recorder,
              const Replicas& replicas, ModelMemory& memory, TaskTable& tasks);
 
-    /// INVALID for groups whose values the devices cannot add as the options ask for.
+    /// INVALID if options.fixed_order or options.local_steps is set, and a device cannot add a
+    /// parameter's type.
     Result<> check() const;
     /// Appends the sums of the gradients over micro-batches and replicas, and the synchronisation
-    /// of computed parameters. The backward pass begins with node backward_begin.
+    /// of computed parameters (batch-norm statistics). The backward pass begins with node
+    /// backward_begin.
     void append_before_update(StepPlan& plan, std::size_t backward_begin);
+    /// Appends LocalSGD's averages of the parameters' deltas, if options.local_steps is set.
     void append_after_update(StepPlan& plan);
-    /// The groups have their memory: allocates what the sums and averages need beside it.
+    /// Allocates further memory for micro-batch sums and averages, once the buckets and groups of
+    /// parameters have theirs.
     Result<> allocate();
+    /// Gives the tasks the addresses of their buffers, after allocate().
     void bind();
 
     const GradientReduction& gradients() const { return gradients_; }
     ComputedSync& computed() { return computed_; }
-    /// The parameters were synchronised.
+    /// With LocalSGD, copies the parameters, once all replicas have the same ones: the next deltas
+    /// are relative to that copy.
     Result<> take_snapshot() { return averaging_ ? averaging_->take_snapshot() : Result<>(); }
 
 private:
