@@ -1,5 +1,6 @@
-// Progress ownership: the flag that says which thread may touch something, the library's one spin
-// lock. The holder never sleeps for a peer, so a thread may spin for the flag.
+// OwnerFlag, the library's one spin lock (progress ownership): the thread that holds it may drive a
+// stream, or be inside a transport's engine. The holder never sleeps to wait for a peer, so another
+// thread may spin for the flag.
 #pragma once
 
 #include <atomic>
@@ -10,9 +11,9 @@
 
 namespace tutti {
 
-/// One thread at a time has it. Taking and giving are sequentially consistent: a thread that
-/// publishes something and then finds the flag taken knows that the holder looks for it after it
-/// has given the flag back.
+/// One thread at a time holds the flag. Taking and giving are sequentially consistent, so a thread
+/// can leave work to the holder: it publishes the work and then calls try_take(). If that fails,
+/// the holder has not given the flag back yet, and it looks for published work after give().
 class OwnerFlag {
 public:
     bool taken() const { return taken_.load(std::memory_order_relaxed); }
@@ -20,7 +21,7 @@ public:
     void take() {
         for (int turn = 0; !try_take(); ++turn) spin_turn(turn);
     }
-    /// False: closed for good meanwhile.
+    /// The same, but returns false once `closed` is set: then the holder keeps the flag for good.
     bool take(const std::atomic<bool>& closed) {
         for (int turn = 0; !try_take(); ++turn) {
             if (closed.load(std::memory_order_acquire)) return false;
@@ -28,7 +29,8 @@ public:
         }
         return true;
     }
-    /// False: it was not given until the deadline. For a holder that may keep it for long.
+    /// Sleeps between tries, for a holder that may keep the flag for long (the program's callback
+    /// runs in it). False: the deadline has passed.
     bool take(Deadline deadline) {
         Pace pace(deadline, {.sleep_us = 50});
         while (!try_take())
@@ -44,20 +46,21 @@ private:
 /// Holds a flag for a scope.
 class OwnerGuard {
 public:
-    /// Waits for it. A holder keeps it for a pass, or for the many passes of a blocking call
-    /// (ProgressEngine::finish_blocking).
+    /// Spins for the flag. A holder keeps it for one pass over a stream, or for the bounded number
+    /// of passes with which a blocking call begins (ProgressEngine::finish_blocking).
     explicit OwnerGuard(OwnerFlag& owner) : owner_(&owner) { owner.take(); }
     /// Takes it only if it is free; then held() is true.
     struct Try {};
     OwnerGuard(OwnerFlag& owner, Try) : owner_(owner.try_take() ? &owner : nullptr) {}
-    /// Waits for it until the deadline; then held() says whether that was enough.
+    /// Waits for the flag at most until the deadline; held() says whether this thread has it.
     OwnerGuard(OwnerFlag& owner, Deadline deadline)
         : owner_(owner.take(deadline) ? &owner : nullptr) {}
     ~OwnerGuard() { drop(); }
     OwnerGuard(const OwnerGuard&) = delete;
 
     bool held() const { return owner_ != nullptr; }
-    /// It stays taken after this scope: another part of the thread's call gives it.
+    /// The flag stays taken after this scope: a later part of the same call gives it back
+    /// (Streams::release).
     void keep() { owner_ = nullptr; }
     void drop() {
         if (owner_) owner_->give();

@@ -38,7 +38,8 @@ public:
         if (held_) reactor.poller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     }
     Turn(const Turn&) = delete;
-    // Either this sees who waits beside it, or that one sees that nobody polls.
+    // Dekker's pattern with wait_beside(): either this thread reads that thread's count in beside_,
+    // or that thread reads that polling_ is false.
     ~Turn() {
         if (!held_) return;
         reactor_.poller_.store({}, std::memory_order_relaxed);
@@ -58,7 +59,7 @@ Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) create_errno_ = errno;
 }
 
-// A handler that goes may own what is removed here in turn: it finds nothing any more.
+// The destructor of a handler may call remove() for another descriptor: entries_ is empty by then.
 Reactor::~Reactor() {
     const auto last = std::exchange(entries_, {});
 }
@@ -126,7 +127,8 @@ int Reactor::poll(int timeout_ms, uint64_t since) {
         if (timeout_ms != 0) wait_beside(timeout_ms, since);
         return 0;
     }
-    // One polls at a time: who comes to wait has missed nothing, or sees here that it has.
+    // Another thread's poll has called handlers since `since` was read: it may have drained this
+    // thread's wake-up.
     if (rounds() != since) timeout_ms = 0;
     epoll_event events[events_per_poll];
     const int ready = epoll_wait(epoll_.get(), events, events_per_poll, timeout_ms);
@@ -138,14 +140,15 @@ int Reactor::poll(int timeout_ms, uint64_t since) {
         entry->handler(events[i].events);
         ++called;
     }
-    // Not before the handlers: one of them drains a doorbell, which may have rung for a thread that
-    // asks for rounds() meanwhile and would then sleep on it.
+    // Count after the handlers, because one of them drains a doorbell. If the count came first, a
+    // thread could read the new rounds(), announce its sleep, lose its ring to that drain, and
+    // sleep.
     if (ready > 0) rounds_.fetch_add(1, std::memory_order_seq_cst);
     return called;
 }
 
 void Reactor::wait_beside(int timeout_ms, uint64_t since) {
-    // Called by a handler: it would wait for itself.
+    // A handler calls this: its thread would wait for the end of its own poll.
     if (poller_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return;
     std::unique_lock lock(beside_mutex_);
     beside_.fetch_add(1, std::memory_order_seq_cst);

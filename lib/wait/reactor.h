@@ -1,4 +1,5 @@
-// epoll with handlers: who owns a file descriptor registers it and is called when it is ready.
+// Reactor: an epoll instance with a handler for each descriptor. The owner of a descriptor adds it
+// with a handler, which the polling thread calls when the descriptor is ready.
 #pragma once
 
 #include <sys/epoll.h>
@@ -17,30 +18,34 @@
 
 namespace tutti {
 
-/// add, modify and remove from any thread; one thread at a time polls. After remove() returns on
-/// another thread than the poller's, the handler may be in its last call; on the poller's own
-/// thread it is never called again.
+/// Any thread may call any function; one thread at a time polls. remove() waits for no handler: if
+/// another thread is polling, that thread may still be in the handler's last call, or begin it. If
+/// the polling thread itself calls remove(), the handler is never called again.
 class Reactor {
 public:
     using Handler = std::function<void(uint32_t events)>;
 
     Reactor();
     ~Reactor();
-    /// system: the system would not watch this descriptor, or an earlier failure to make an epoll.
+    /// `system` if epoll_ctl fails for this descriptor, or if the constructor's epoll_create1
+    /// failed.
     Result<> add(int fd, uint32_t events, Handler handler);
     void modify(int fd, uint32_t events);
-    /// Off: as if it had not been added, until it is on again. Whatever becomes readable costs who
-    /// writes to it a walk up through all epolls that watch it, also while nobody polls. False: the
-    /// system would not watch it again.
+    /// on = false takes the descriptor out of the epoll set, and on = true puts it back; the
+    /// handler stays. Switch a descriptor off while no thread polls for it: a write to a watched
+    /// descriptor costs the writer a walk up through every epoll that watches it, even if no thread
+    /// polls them. False: epoll_ctl failed, or the descriptor was not added.
     bool watch(int fd, bool on);
     void remove(int fd);
 
-    /// Calls the handlers of what is ready, after waiting at most timeout_ms (0: not at all, <0:
-    /// for ever). Returns how many were called.
+    /// Waits at most timeout_ms (0: not at all, < 0: for ever) until a descriptor is ready, and
+    /// calls the handlers of all that are. Returns how many handlers it called.
     int poll(int timeout_ms) { return poll(timeout_ms, rounds()); }
-    /// The same, but without waiting if since, which rounds() gave, is not the latest: what was due
-    /// meanwhile, another thread has been told in this one's place. While another polls, waits for
-    /// its end, or for what it finds, and returns 0; at once from within a handler.
+    /// The same for a thread that read `since` from rounds() before it announced its sleep. If
+    /// rounds() has changed since, it does not wait: another thread's poll may have drained the
+    /// wake-up that was meant for this thread. If another thread is polling now, waits until that
+    /// poll ends or rounds() changes, at most timeout_ms, and returns 0. In a handler, returns 0 at
+    /// once.
     int poll(int timeout_ms, uint64_t since);
     /// The number of polls that have found something ready and called its handlers.
     uint64_t rounds() const { return rounds_.load(std::memory_order_seq_cst); }
@@ -65,7 +70,7 @@ private:
     std::atomic<uint64_t> rounds_{0};
     std::mutex beside_mutex_;
     std::condition_variable polled_;
-    std::atomic<int> beside_{0};  // that wait while another polls
+    std::atomic<int> beside_{0};  // threads in wait_beside()
 };
 
 }  // namespace tutti
