@@ -15,40 +15,40 @@ namespace tutti::at_exit {
 namespace {
 
 struct ExitSteps {
-    std::mutex mutex;  // guards what follows
-    std::set<std::string, std::less<>> armed;
-    std::array<void (*)(Deadline), 2> steps{};  // by their numbers
+    std::mutex mutex;                           // guards the members below
+    std::set<std::string, std::less<>> armed;   // lists of libraries with a registered handler
+    std::array<void (*)(Deadline), 2> steps{};  // by ExitStep; nullptr: not asked for
 };
 
 constinit PerProcess<ExitSteps> exit_steps;
 
-void take_steps() {
+void run_steps() {
     ExitSteps& own = exit_steps.here();
     decltype(own.steps) steps;
     {
         const std::lock_guard lock(own.mutex);
-        own.armed.clear();  // what asks from here on needs a handler of its own
+        own.armed.clear();  // a later arm() registers a new handler: this one is over
         steps = std::exchange(own.steps, {});
     }
     const auto deadline = Deadline::after_ms(most_ms);
-    for (const auto take : steps)
-        if (take) take(deadline);
+    for (const auto run : steps)
+        if (run) run(deadline);
 }
 
 void handler() {
     try {
-        take_steps();
+        run_steps();
     } catch (const std::exception&) {
-        // Without memory the others hear of a loss.
+        // Mostly bad_alloc. This rank sends no goodbye, so the other ranks report that it is lost.
     }
 }
 
 }  // namespace
 
-void arm(std::string_view libraries, ExitStep step, void (*take)(Deadline)) {
+void arm(std::string_view libraries, ExitStep step, void (*run)(Deadline)) {
     ExitSteps& own = exit_steps.here();
     const std::lock_guard lock(own.mutex);
-    own.steps[static_cast<std::size_t>(step)] = take;
+    own.steps[static_cast<std::size_t>(step)] = run;
     if (own.armed.emplace(libraries).second) (void)std::atexit(handler);
 }
 

@@ -8,16 +8,17 @@
 
 namespace tutti::at_exit {
 
-/// The steps in their order. They have a second together.
+/// The steps, in the order in which the handler runs them. They share a deadline of most_ms.
 enum class ExitStep : uint8_t { leave_jobs, close_stores };
 constexpr int64_t most_ms = 1000;
 
-/// One exit handler takes the steps that this process has asked for; a forked child's takes those
-/// that the child has asked for. No thread of tutti's runs any more when exit goes on to the
-/// handlers of the libraries that such a thread enters.
+/// Asks for a step: an exit handler runs the steps that this process has asked for. A forked child
+/// asks for its own.
 ///
-/// Exit handlers run in the opposite order of their registration. So the handler is registered
-/// again whenever tutti has begun to use other libraries, which `libraries` names.
-void arm(std::string_view libraries, ExitStep step, void (*take)(Deadline));
+/// tutti's handler must stop tutti's threads before the exit handlers of the libraries run that
+/// these threads enter. Exit handlers run in the opposite order of their registration. So arm()
+/// registers the handler again for each new value of `libraries`, a list of the libraries that
+/// tutti has begun to use.
+void arm(std::string_view libraries, ExitStep step, void (*run)(Deadline));
 
 }  // namespace tutti::at_exit

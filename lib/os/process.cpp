@@ -11,9 +11,11 @@
 namespace tutti {
 namespace {
 
-constexpr int first = 3;  // the state; before it is the name, which may hold anything
+// Field 3 is the state, a letter. Field 2, before it, is the program's name in parentheses, which
+// may contain any bytes.
+constexpr int state_field = 3;
 
-// From that field on.
+// The rest of /proc/PID/stat from state_field on; empty if there is no such process.
 std::istringstream fields_of(pid_t pid) {
     std::ifstream file(pid == 0 ? "/proc/self/stat" : fmt::format("/proc/{}/stat", pid));
     std::string line;
@@ -27,7 +29,7 @@ std::istringstream fields_of(pid_t pid) {
 uint64_t process_field(pid_t pid, ProcessField field) {
     std::istringstream fields = fields_of(pid);
     std::string skipped;
-    for (int i = first; i < static_cast<int>(field); ++i) fields >> skipped;
+    for (int i = state_field; i < static_cast<int>(field); ++i) fields >> skipped;
     uint64_t value = 0;
     fields >> value;
     return value;
@@ -37,7 +39,7 @@ bool process_ended(pid_t pid) {
     if (::kill(pid, 0) != 0 && errno == ESRCH) return true;
     char state = 0;
     fields_of(pid) >> state;
-    // A process whose first thread alone has ended looks the same, but for the threads it has.
+    // The state is Z too if the first thread has ended and others run on, so count them.
     return (state == 'Z' || state == 'X') && process_field(pid, ProcessField::threads) <= 1;
 }
 

@@ -12,8 +12,8 @@ enum class ProcessField : int { parent = 4, threads = 20, start_ticks = 22, heap
 
 /// 0: there is no such process, or no such field. pid 0: this process.
 uint64_t process_field(pid_t pid, ProcessField field);
-/// Whether there is no such process, or one that has ended and that its parent has yet to be told
-/// of.
+/// True if there is no such process, or if it is a zombie: it has ended, and its parent has not
+/// waited for it yet.
 bool process_ended(pid_t pid);
 
 }  // namespace tutti

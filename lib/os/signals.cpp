@@ -23,7 +23,7 @@ bool contains(const std::vector<LibraryCode::CodeRange>& ranges,
     return std::find(ranges.begin(), ranges.end(), range) != ranges.end();
 }
 
-// SIG_DFL and SIG_IGN are no addresses of anybody's.
+// SIG_DFL and SIG_IGN are small integers, which lie in no library's code.
 uintptr_t handler_address(const struct sigaction& action) {
     return action.sa_flags & SA_SIGINFO ? reinterpret_cast<uintptr_t>(action.sa_sigaction)
                                         : reinterpret_cast<uintptr_t>(action.sa_handler);

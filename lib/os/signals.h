@@ -1,4 +1,5 @@
-// The program's signals belong to the program: its handlers, and the threads that take them.
+// Signals belong to the program: libraries that tutti loads must not replace the program's
+// handlers, and tutti's threads must not receive its signals.
 #pragma once
 
 #include <pthread.h>
@@ -11,18 +12,19 @@
 
 namespace tutti {
 
-/// The machine code of a library and of what it loads: grows while SavedSignalHandlers watches. Any
-/// thread.
+/// The addresses of the machine code of one library (libfabric) and of the libraries that it loads.
+/// Each SavedSignalHandlers adds the code that was loaded during its life. Any thread may call any
+/// function.
 class LibraryCode {
 public:
     struct CodeRange {
         uintptr_t begin = 0, end = 0;
         bool operator==(const CodeRange&) const = default;
     };
-    /// All that is loaded in this process now.
+    /// The code of the program and of every library that is loaded in this process now.
     static std::vector<CodeRange> loaded();
 
-    /// Adds what is loaded now and was not `before`.
+    /// Adds the code that is loaded now but is not in `before`.
     void add_since(const std::vector<CodeRange>& before);
     bool holds(uintptr_t address) const;
 
@@ -31,9 +33,10 @@ private:
     std::vector<CodeRange> ranges_;
 };
 
-/// For as long as a library is loaded or started that may install handlers of its own: at the end,
-/// signals that one of the library's functions would handle get their former handlers back. The
-/// handlers that the program installs meanwhile, in another thread, stay.
+/// Lives in the scope in which tutti loads or starts a library that may install signal handlers.
+/// The destructor looks for signals whose handler is now one of the library's functions, and gives
+/// them back the handlers of before. A handler that another thread of the program installs
+/// meanwhile stays.
 class SavedSignalHandlers {
 public:
     explicit SavedSignalHandlers(LibraryCode& library);
@@ -46,7 +49,8 @@ private:
     std::array<struct sigaction, NSIG> before_{};
 };
 
-/// No signal for this thread, nor for those that it starts meanwhile: they inherit the mask.
+/// Blocks all signals in this thread for a scope. A thread that is started in the scope inherits
+/// the mask for good, so the kernel delivers the program's signals to the program's threads.
 class NoSignals {
 public:
     NoSignals() {
