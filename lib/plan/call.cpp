@@ -18,22 +18,23 @@ BlockLayout to_blocks(const BlockList& list) {
 }
 
 Result<> check_lengths(const Call& call, Rank ranks) {
-    const std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / dtype_bytes(call.dtype);
+    const std::size_t most_elements =
+        std::numeric_limits<std::ptrdiff_t>::max() / dtype_bytes(call.dtype);
     const auto too_much = [&](std::size_t elements) {
         return fail(Code::invalid, "{} elements of {} are more bytes than memory can hold",
                     elements, dtype_name(call.dtype))
             .advice("give the count in elements, not more than the buffer holds");
     };
-    const bool blocks = traits_of(call.collective).cut != Cut::whole && !call.uneven;
-    if (call.count > most / (blocks ? static_cast<std::size_t>(ranks) : 1))
+    const bool per_block = traits_of(call.collective).cut != Cut::whole && !call.uneven;
+    if (call.count > most_elements / (per_block ? static_cast<std::size_t>(ranks) : 1))
         return too_much(call.count);
     for (const BlockList* list : {&call.input, &call.output}) {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < list->counts.size(); ++i) {
             const std::size_t n = list->counts[i];
-            if (n > most - sum) return too_much(n);
+            if (n > most_elements - sum) return too_much(n);
             sum += n;
-            if (!list->displacements.empty() && list->displacements[i] > most - n)
+            if (!list->displacements.empty() && list->displacements[i] > most_elements - n)
                 return fail(Code::invalid,
                             "block {} of {} elements at displacement {} is past the end of memory",
                             i, n, list->displacements[i])
@@ -66,7 +67,7 @@ CallBlocks blocks_of(const Call& call) {
         case Collective::reduce_scatter:
             blocks.output = blocks.input;
             break;
-        default:
+        default:  // gatherv, scatterv, alltoallv: no rank knows the lengths between two others
             blocks.tag_by_block = true;
     }
     return blocks;

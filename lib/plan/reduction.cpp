@@ -12,6 +12,7 @@ bool is_prefix(Collective collective) {
     return collective == Collective::scan || collective == Collective::exscan;
 }
 
+// item: elements that the program's operator combines as one.
 Result<> check_divisible(const Call& call, uint32_t item) {
     if (item == 1) return {};
     const auto refuse = [&](std::size_t n) {
@@ -28,6 +29,8 @@ Result<> check_divisible(const Call& call, uint32_t item) {
     return {};
 }
 
+// The operator's scalar in the accumulator's form. A scalar of the data's dtype is converted. For
+// 16- and 8-bit floats, whose accumulator is float32, it may be a float32 already.
 Result<Factor> factor_of(const UserOperator& op, Dtype dtype) {
     Factor factor{};
     const Reducer sum = *Reducer::make(dtype, Op::sum);
@@ -98,7 +101,7 @@ Result<Reduction> reduction_of(const Call& call, uint64_t owner) {
             TUTTI_ASSIGN(r, of_function(call, op));
         }
     }
-    if (call.inputs > 0) {
+    if (call.inputs > 0) {  // allreduce_multi
         r.prepared = true;
         r.tag_bits |= multi_call;
     }

@@ -12,21 +12,23 @@ namespace tutti {
 
 struct Reduction {
     Reducer reducer = Reducer::mover(1);  // of the data as the caller has it
-    bool prepared = false;                // inputs are in the accumulator's form before they travel
-    std::optional<Factor> factor;         // a pre-multiplied sum's, of this rank
-    bool ordered = false;                 // contributions must meet in the order of the ranks
-    uint32_t tag_bits = 0;                // the operator in Tag::call
-    uint64_t hash = 0;                    // the rest of what ranks agree on
+    // A pass (engine/prepare.h) multiplies or adds up this rank's inputs before the collective. Its
+    // results, in the accumulator's form, are what the rank sends.
+    bool prepared = false;
+    std::optional<Factor> factor;  // of a pre-multiplied sum: this rank's scalar
+    bool ordered = false;          // not commutative: combine contributions in the ranks' order
+    uint32_t tag_bits = 0;         // the operator in Tag::call
+    uint64_t hash = 0;  // facts about the operator that ranks must agree on, not in tag_bits
 
-    /// Bytes per element (of the reducer) of what travels before anything was combined.
+    /// Bytes per element (of the reducer) of a rank's contribution on the wire.
     std::size_t raw_bytes() const { return reducer.bytes(prepared ? Width::partial : Width::raw); }
 };
 
-/// owner: the communicator's serial. invalid for an operator that is unknown, does not go with the
-/// dtype or the collective, or belongs to another communicator.
+/// Resolves the call's operator. owner: the communicator's serial. invalid for an operator that is
+/// unknown, does not go with the dtype or the collective, or belongs to another communicator.
 Result<Reduction> reduction_of(const Call& call, uint64_t owner);
 
-/// avg: how many contributions there are, else 1.
+/// The number by which the sum of an avg is divided: its contributions. 1 for other operators.
 int32_t divisor_of(const Call& call, Rank ranks);
 
 }  // namespace tutti
