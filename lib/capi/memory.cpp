@@ -1,4 +1,5 @@
-// Memory that transports know in advance, at the C boundary.
+// Allocated and registered memory at the C boundary: transports and NCCL prepare it (map it, pin
+// it) once, before calls use it.
 #include "capi/boundary.h"
 
 using tutti::Code;
@@ -30,15 +31,16 @@ tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data)
 tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
     return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_free", comm));
-        auto* const bytes = static_cast<std::byte*>(data);
-        // If the driver has failed, owns() returns an error; host memory can still be freed.
+        auto* const address = static_cast<std::byte*>(data);
+        // owns(): is it device memory? If the driver has failed, owns() returns an error; host
+        // memory can still be freed.
         if (comm->impl->offload().owns(data).value_or(false)) {
             TUTTI_ASSIGN(const bool known,
                          tutti::in_function("tutti_mem_free",
-                                            comm->impl->offload().remove_memory(bytes, true)));
+                                            comm->impl->offload().remove_memory(address, true)));
             if (known) return {};
         }
-        return comm->impl->memory().free(bytes);
+        return comm->impl->memory().free(address);
     });
 }
 
@@ -67,15 +69,16 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
 tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
     return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_deregister", comm));
-        auto* const bytes = static_cast<std::byte*>(data);
-        // If the driver has failed, owns() returns an error; host memory can still be deregistered.
+        auto* const address = static_cast<std::byte*>(data);
+        // owns(): is it device memory? If the driver has failed, owns() returns an error; host
+        // memory can still be deregistered.
         if (comm->impl->offload().owns(data).value_or(false)) {
             TUTTI_ASSIGN(const bool known,
                          tutti::in_function("tutti_mem_deregister",
-                                            comm->impl->offload().remove_memory(bytes, false)));
+                                            comm->impl->offload().remove_memory(address, false)));
             if (known) return {};
         }
-        return comm->impl->memory().remove(bytes);
+        return comm->impl->memory().remove(address);
     });
 }
 
