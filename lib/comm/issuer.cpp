@@ -22,7 +22,7 @@ Result<Plan*> Issuer::bind_and_keep(const Call& call, uint32_t stream, int64_t t
     return core_.plans[stream].keep(std::move(bound));
 }
 
-// nullptr: the call goes through the door.
+// nullptr: the call has device memory and goes to Offload.
 Result<Plan*> Issuer::host_plan(OffloadCall& asked, uint32_t stream, int64_t timeout_ms) {
     TUTTI_ASSIGN(bool offloads, core_.offload->takes(asked));
     if (offloads) return nullptr;

@@ -38,7 +38,7 @@ public:
     /// Whether every rank says so.
     Result<bool> all_agree(bool mine);
 
-    // For calls that go through the door.
+    // For the implementation of Offload.
     Admission& admission() { return admission_; }
     /// The stream's plan for a call that was bound before, or a new one.
     Result<Plan*> plan_for(const Call& call, uint32_t stream, int64_t timeout_ms);

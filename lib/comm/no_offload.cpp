@@ -1,4 +1,4 @@
-// The door of a build without GPU support: every buffer is the host's.
+// The Offload of a build without GPU support: it takes every buffer for host memory.
 #include "comm/offload.h"
 
 namespace tutti {

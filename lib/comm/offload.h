@@ -1,6 +1,7 @@
-// The one door from a communicator to an accelerator: calls on memory that the host's operations
-// cannot touch. The GPU's room implements it; a build without one has an implementation that
-// refuses. Nothing else in this room, or in those below it, knows of accelerators.
+// The only interface from a communicator to an accelerator, for calls on memory that host
+// operations cannot access. The room gpu implements it; a build without gpu has an implementation
+// that takes no call (no_offload.cpp). No other file of this room, or of a room below it, knows of
+// accelerators.
 #pragma once
 
 #include <functional>
@@ -61,8 +62,8 @@ public:
     virtual ~Offload() = default;
 
     // Questions of the host's path.
-    /// True: this door serves the call, and says in it which accelerators have its buffers. Asks
-    /// once where each buffer is. Reports an earlier call's failure first.
+    /// True: Offload runs the call. Fills in which accelerator has each buffer, and asks the driver
+    /// once for each. A failure of an earlier call that no call has returned yet is returned first.
     virtual Result<bool> takes(OffloadCall& call) = 0;
     /// Looks for a driver where none was known. True: there is one now, ask takes() again.
     virtual bool appeared() = 0;

@@ -1,4 +1,4 @@
-// The GPU's side of a communicator, behind the door that comm declares.
+// The implementation of comm's Offload for GPUs.
 #include "comm/offload.h"
 
 #include "gpu/detached.h"
