@@ -43,7 +43,7 @@ Result<Call> make_call(const char* function, const tutti_comm& comm, const Descr
 template <typename Split>
 tutti_status make_part(const char* function, tutti_comm* comm, tutti_comm** part, Split&& split) {
     return tutti::guard(comm, [&]() -> Result<> {
-        if (!comm) return tutti::null_argument(function, "comm");
+        TUTTI_TRY(tutti::check_comm(function, comm));
         if (!part) return tutti::null_argument(function, "the place for the new communicator");
         *part = nullptr;
         TUTTI_ASSIGN(auto made, split(*comm->impl));

@@ -7,7 +7,7 @@ extern "C" {
 
 tutti_status tutti_comm_set_device_stream(tutti_comm* comm, void* device_stream) {
     return tutti::guard(comm, [&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_comm_set_device_stream", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_comm_set_device_stream", comm));
         return tutti::in_function("tutti_comm_set_device_stream",
                                   comm->impl->offload().set_queue(device_stream));
     });
@@ -15,7 +15,7 @@ tutti_status tutti_comm_set_device_stream(tutti_comm* comm, void* device_stream)
 
 tutti_status tutti_comm_use_device(tutti_comm* comm, int device) {
     return tutti::guard(comm, [&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_comm_use_device", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_comm_use_device", comm));
         return tutti::in_function("tutti_comm_use_device", comm->impl->offload().use(device));
     });
 }
@@ -34,7 +34,7 @@ tutti_status tutti_launch_end(void) {
 
 tutti_status tutti_sync_calc_stream(tutti_comm* comm, void* calc_stream) {
     return tutti::guard(comm, [&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_sync_calc_stream", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_sync_calc_stream", comm));
         return tutti::in_function("tutti_sync_calc_stream",
                                   comm->impl->offload().hold_own_queue(calc_stream));
     });
@@ -42,7 +42,7 @@ tutti_status tutti_sync_calc_stream(tutti_comm* comm, void* calc_stream) {
 
 tutti_status tutti_sync_comm_stream(tutti_comm* comm, void* calc_stream) {
     return tutti::guard(comm, [&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_sync_comm_stream", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_sync_comm_stream", comm));
         return tutti::in_function("tutti_sync_comm_stream",
                                   comm->impl->offload().hold_queue(calc_stream));
     });

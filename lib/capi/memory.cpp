@@ -19,7 +19,7 @@ tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data) {
 
 tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data) {
     return tutti::guard(comm, [&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_mem_alloc_device", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_mem_alloc_device", comm));
         if (!data) return tutti::null_argument("tutti_mem_alloc_device", "data");
         *data = nullptr;
         TUTTI_ASSIGN(*data, tutti::in_function("tutti_mem_alloc_device",

@@ -191,6 +191,12 @@ void let_lie(tutti_comm* comm, tutti_plan* plan, tutti_request* requests[2]) {
     refused(tutti_comm_abort(comm));
     void* memory = nullptr;
     refused(tutti_mem_alloc(comm, 100, &memory));
+    refused(tutti_mem_alloc_device(comm, 100, &memory));
+    refused(tutti_comm_use_device(comm, 0));
+    refused(tutti_comm_set_device_stream(comm, nullptr));
+    tutti_comm* part = nullptr;
+    refused(tutti_comm_split(comm, 0, 0, &part));
+    refused(tutti_comm_dup(comm, &part));
     tutti_plan_destroy(plan);
 }
 
