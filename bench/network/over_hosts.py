@@ -37,6 +37,7 @@ def spoken(hosts, processes):
 class Tutti:
     def __init__(self, hosts, bench, name, settings):
         self.hosts, self.bench, self.name, self.settings = hosts, str(bench), name, settings
+        self.version = f"{name} {run([bench, '--version']).strip()}"
 
     def refuses(self, _case):
         return None
@@ -61,7 +62,7 @@ class OpenMpi:
     def __init__(self, hosts, scratch):
         self.hosts, self.scratch = hosts, scratch
         self.program = scratch / "mpi_collective"
-        run(["mpirun.openmpi", "--version"])
+        self.version = f"{self.name} {run(['mpirun.openmpi', '--version']).splitlines()[0].split()[-1]}"
         run(["mpicc.openmpi", "-std=c11", "-D_GNU_SOURCE", "-O3", "-o", self.program,
              HERE.parent / "peers" / "mpi_collective.c"])
 
@@ -98,7 +99,7 @@ class Gloo:
 
     def __init__(self, hosts, python):
         self.hosts, self.python = hosts, python
-        self.version = run([python, "-c", "import torch; print(torch.__version__)"]).strip()
+        self.version = f"torch {run([python, '-c', 'import torch; print(torch.__version__)']).strip()}"
 
     def refuses(self, case):
         return None if case.collective == "allreduce" else f"measures no {case.collective}"
