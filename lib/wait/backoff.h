@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// A turn of a loop that waits for another thread's few instructions. The turns count from 0: now
-/// and then the core is given to others, and always once that thread has taken long.
+/// One turn of a loop that waits until another thread has executed a few instructions. `turn`
+/// counts from 0. Every 64th turn yields the core; from turn most_spins on, every turn does.
 inline void spin_turn(int turn) {
     constexpr int spins_between_yields = 64, most_spins = 1000;
     const bool yields =
@@ -18,14 +18,14 @@ inline void spin_turn(int turn) {
     yields ? static_cast<void>(sched_yield()) : cpu_relax();
 }
 
-/// Counts a thread's turns without progress. The thread spins hardly at all with more ranks than
-/// cores, where the peer that it waits for needs the core.
+/// Counts a thread's turns without progress. With more ranks than cores the thread spins for a few
+/// turns only, because the peer that it waits for needs the core.
 class Backoff {
 public:
     enum class Turn : uint8_t {
         spin,   // try again
-        look,   // try again, after a look at what is only looked at now and then
-        sleep,  // announce it, try once more, sleep
+        look,   // try again, after a check of the clocks and the control plane
+        sleep,  // announce the sleep, try once more, then sleep
     };
 
     explicit Backoff(bool oversubscribed = false) { set_oversubscribed(oversubscribed); }
@@ -50,7 +50,8 @@ public:
         return idle_ % 16 == 0 ? Turn::look : Turn::spin;
     }
 
-    /// After a sleep: whoever woke us has probably more; yield a little before sleeping again.
+    /// After a sleep: the thread that rang will probably move more, so yield a few times before the
+    /// next sleep.
     void woke() { idle_ = spins_ + yields_ - yields_ / 4; }
     void reset() { idle_ = 0; }
 

@@ -6,13 +6,14 @@
 
 namespace tutti {
 
-/// An eventfd that threads sleep on, of this process or of a peer that has passed it.
+/// An eventfd on which threads of this process sleep, or threads of a peer that has passed it here.
 class Doorbell {
 public:
     Doorbell() = default;
     explicit Doorbell(UniqueFd fd) : fd_(std::move(fd)) {}
     void ring() const { ring_event_fd(fd_.get()); }
-    /// Before the work is looked at: a ring that comes later is for what comes later.
+    /// Drain first, then check for work: a ring after drain() stays readable and announces later
+    /// work.
     void drain() const { drain_event_fd(fd_.get()); }
     int fd() const { return fd_.get(); }
 

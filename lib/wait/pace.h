@@ -1,5 +1,4 @@
-// The pace of a thread that polls, on paths where neither a doorbell nor a condition variable tells
-// it what it waits for.
+// The pace of a thread that polls because no doorbell or condition variable announces the event.
 #pragma once
 
 #include <sched.h>
@@ -14,13 +13,13 @@ namespace tutti {
 class Pace {
 public:
     struct Pauses {
-        int yields = 0;           // the thread yields so often at first
-        useconds_t sleep_us = 0;  // then it sleeps so long each time; 0: it only yields
+        int yields = 0;           // number of yields before the first sleep
+        useconds_t sleep_us = 0;  // then the length of each sleep; 0: only yields
     };
     explicit Pace(Deadline deadline) : Pace(deadline, Pauses{}) {}
     Pace(Deadline deadline, Pauses pauses) : deadline_(deadline), pauses_(pauses) {}
 
-    /// False, at once: the deadline has passed.
+    /// Returns false at once if the deadline has passed.
     bool pause() {
         if (deadline_.passed()) return false;
         if (pauses_.yields == 0 && pauses_.sleep_us > 0) {

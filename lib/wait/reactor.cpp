@@ -104,7 +104,7 @@ bool Reactor::watch(int fd, bool on) {
 }
 
 void Reactor::remove(int fd) {
-    std::shared_ptr<Entry> last;  // outlives the lock: destroying a handler may lead back here
+    std::shared_ptr<Entry> last;  // freed after the unlock: its handler may call remove()
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(fd);
     if (found == entries_.end()) return;
@@ -121,7 +121,8 @@ std::shared_ptr<Reactor::Entry> Reactor::find(uint64_t token) {
 }
 
 int Reactor::poll(int timeout_ms, uint64_t since) {
-    // Acquire and release: what one thread's handlers wrote, the next polling thread's see.
+    // Acquire here, release in ~Turn(): this thread's handlers see all that the handlers of the
+    // previous polling thread have written.
     const Turn turn(*this);
     if (!turn.held()) {
         if (timeout_ms != 0) wait_beside(timeout_ms, since);
@@ -134,7 +135,8 @@ int Reactor::poll(int timeout_ms, uint64_t since) {
     const int ready = epoll_wait(epoll_.get(), events, events_per_poll, timeout_ms);
     int called = 0;
     for (int i = 0; i < ready; ++i) {
-        // Looked up one by one: an earlier handler of this round may have removed this one.
+        // Look up each entry just before its call: an earlier handler of this round may have
+        // removed it.
         const auto entry = find(events[i].data.u64);
         if (!entry) continue;
         entry->handler(events[i].events);
@@ -148,7 +150,7 @@ int Reactor::poll(int timeout_ms, uint64_t since) {
 }
 
 void Reactor::wait_beside(int timeout_ms, uint64_t since) {
-    // A handler calls this: its thread would wait for the end of its own poll.
+    // A handler that calls this would wait for the end of its own thread's poll.
     if (poller_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return;
     std::unique_lock lock(beside_mutex_);
     beside_.fetch_add(1, std::memory_order_seq_cst);

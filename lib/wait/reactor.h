@@ -39,7 +39,7 @@ public:
     void remove(int fd);
 
     /// Waits at most timeout_ms (0: not at all, < 0: for ever) until a descriptor is ready, and
-    /// calls the handlers of all that are. Returns how many handlers it called.
+    /// calls the handlers of all ready descriptors. Returns how many handlers it called.
     int poll(int timeout_ms) { return poll(timeout_ms, rounds()); }
     /// The same for a thread that read `since` from rounds() before it announced its sleep. If
     /// rounds() has changed since, it does not wait: another thread's poll may have drained the
@@ -47,7 +47,7 @@ public:
     /// poll ends or rounds() changes, at most timeout_ms, and returns 0. In a handler, returns 0 at
     /// once.
     int poll(int timeout_ms, uint64_t since);
-    /// The number of polls that have found something ready and called its handlers.
+    /// The number of polls that have found a ready descriptor and called its handlers.
     uint64_t rounds() const { return rounds_.load(std::memory_order_seq_cst); }
 
     /// Readable when a handler is due: lets one reactor, or a host program's loop, wait on another.

@@ -1,9 +1,9 @@
 // The protocol by which a thread sleeps, in the only order that loses no wake-up:
 //
-//   announce    whoever moves the work from here on rings, for it publishes before it looks for
-//               sleepers, both sequentially consistent
-//   look        once more: this thread sees what was published before the announcement
-//   sleep       unless the look found something, or the work is over
+//   announce    from here on a thread that moves the work rings: it publishes the move, then
+//               reads the announcement, both sequentially consistent (Dekker's pattern)
+//   check       once more: this thread sees all that was published before the announcement
+//   sleep       unless the check found something, or the work is over
 //   recall      the announcement
 //
 // docs/explanation/thread-model.md draws it; test/models/sleep.pml is this protocol for spin.
@@ -19,16 +19,16 @@ namespace tutti {
 /// The work that a thread sleeps for.
 template <typename Work>
 concept SleepWork = requires(Work& work, bool& moved) {
-    // Peers and other threads ring for it from now on. False: another thread is at some of it and
-    // has not heard that this one sleeps, so look again.
+    // From now on peers and other threads ring when they move the work. False: another thread owns
+    // a part of it, which could not be announced, so check again instead of sleeping.
     { work.announce() } -> std::same_as<bool>;
-    // Goes as far as it can. False: there is nothing left to wait for.
+    // Drives the work as far as it goes now. False: there is nothing left to wait for.
     { work.check(moved) } -> std::same_as<bool>;
     { work.recall() } -> std::same_as<void>;
 };
 
-/// Goes through the protocol once; sleep() may return at any time. woke() follows, whether the
-/// thread slept or not, and precedes the recall.
+/// Runs the protocol once. sleep() may return at any time. woke() is called before the recall,
+/// whether or not the thread slept.
 template <SleepWork Work, typename Sleep, typename Woke>
 void sleep_unless_moved(Work& work, Sleep sleep, Woke woke) {
     OwnMoves::take();
@@ -40,9 +40,9 @@ void sleep_unless_moved(Work& work, Sleep sleep, Woke woke) {
     work.recall();
 }
 
-/// The same for a program that goes on and may sleep on a descriptor later: the work is recalled
-/// when the program comes back. True: something moved, perhaps of what this thread had announced
-/// earlier, and the descriptor must become readable.
+/// The same for a program that may sleep on a descriptor later: the work stays announced until the
+/// program's next call recalls it. True: something moved, perhaps work that this thread had
+/// announced earlier, so the caller must make the descriptor readable.
 template <SleepWork Work>
 bool announce_and_check(Work& work) {
     work.recall();

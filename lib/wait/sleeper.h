@@ -1,5 +1,5 @@
-// A place where a thread announces that it sleeps until a half of a channel moves, and the thread
-// that moves it rings.
+// The announcement of a thread that sleeps until one half of a channel moves. The thread that moves
+// this half reads the announcement and rings.
 #pragma once
 
 #include <atomic>
@@ -9,17 +9,17 @@
 
 namespace tutti {
 
-/// Notes that this thread itself has moved something that it had announced to sleep for. The thread
-/// may have looked there before, and no doorbell rings for a thread that is awake: it must not
-/// sleep on that. Only the protocol of sleep.h asks for it.
+/// A thread-local flag: this thread has itself moved a half for which it had announced its sleep.
+/// It may have checked that half earlier, and no doorbell rings for a thread that is awake, so it
+/// must not go to sleep. Only the protocol of sleep.h reads the flag.
 class OwnMoves {
 public:
-    /// Whether there was any since this was last asked.
+    /// Reads and clears the flag.
     static bool take() { return std::exchange(moved(), false); }
 
 private:
     friend class Sleeper;
-    // Its address tells threads from each other.
+    // The flag's address identifies the thread (Sleeper::thread_).
     static bool& moved() {
         static thread_local bool moved = false;
         return moved;
@@ -32,8 +32,9 @@ public:
     void set_sleeping(bool on) {
         thread_.store(on ? &OwnMoves::moved() : nullptr, std::memory_order_seq_cst);
     }
-    /// True if another thread sleeps and must be woken. The caller has published first, both
-    /// sequentially consistent: either we see the sleeper here, or it sees what was published.
+    /// True if another thread sleeps and must be woken. The caller has published its move first.
+    /// That store, this load and set_sleeping() are sequentially consistent: either the caller sees
+    /// the sleeper here, or the sleeper sees the move (Dekker's pattern).
     bool wants_waking() {
         const bool* const thread = thread_.load(std::memory_order_seq_cst);
         if (thread == nullptr || thread != &OwnMoves::moved()) return thread != nullptr;

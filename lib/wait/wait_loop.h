@@ -1,5 +1,6 @@
-// The loop of a thread of the program that waits: it drives what is under way, spins, yields, looks
-// around, and sleeps. Several threads may be in it for one communicator, and each drives for all.
+// The wait loop of a thread of the program: it drives the pending operations, spins, yields, checks
+// the clocks, and sleeps. Several threads may run it for one communicator, and each drives the
+// operations of all.
 #pragma once
 
 #include <concepts>
@@ -14,13 +15,14 @@ namespace tutti {
 /// The work that a thread waits for, and the work that it does meanwhile.
 template <typename Work>
 concept WaitWork = SleepWork<Work> && requires(Work& work, bool& moved) {
-    // Whether the thread may go. ended(): the same, for a thread that goes in any case.
+    // done(): the work is done. ended(): the same for a thread whose time is over, which returns in
+    // any case.
     { work.done() } -> std::same_as<bool>;
     { work.ended() } -> std::same_as<bool>;
-    // Moves what the thread waits for, and what else is under way beside it.
+    // drive() moves the work for which the thread waits, help() other work beside it.
     { work.drive(moved) } -> std::same_as<void>;
     { work.help(moved) } -> std::same_as<void>;
-    // Checks what is checked only now and then: clocks, the control plane.
+    // Checks the clocks and the control plane; called only now and then.
     { work.check_clocks() } -> std::same_as<void>;
     // One check of everything, for a thread that has no time to wait.
     { work.advance() } -> std::same_as<void>;
@@ -29,7 +31,8 @@ concept WaitWork = SleepWork<Work> && requires(Work& work, bool& moved) {
     { work.end() } -> std::same_as<void>;
 };
 
-/// slept: this thread has recalled announcements, and other threads may sleep on the same ones.
+/// slept: set if the thread has slept. Its recall may have withdrawn announcements on which other
+/// threads sleep, too.
 template <WaitWork Work>
 bool drive_until_done(Work& work, Waiting& waiting, Backoff backoff, const Deadline& limit,
                       bool& slept) {
@@ -70,7 +73,8 @@ bool wait_until_done(Work& work, Waiting& waiting, bool oversubscribed, int64_t 
                                                          Deadline::after_ms(timeout_ms), slept);
     work.end();
     waiting.leave();
-    // As long as this thread drove, it moved in their place what they slept on.
+    // This thread's recall withdrew announcements on which other threads may still sleep. Until
+    // here it drove their work in their place; now they must wake and announce again.
     if (slept) waiting.wake_sleepers();
     return done;
 }

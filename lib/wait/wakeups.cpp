@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-constexpr int watch_ms = 1;  // between looks at what does not ring
+constexpr int watch_ms = 1;  // between polls of devices, which ring no doorbell
 
 }  // namespace
 
@@ -25,7 +25,8 @@ Result<> Wakeups::open() {
 void Wakeups::poll_program(int timeout_ms, uint64_t since) {
     if (watched_ > 0) timeout_ms = std::min(timeout_ms, watch_ms);
     const int called = (manual_ ? reactor_ : data_reactor_).poll(timeout_ms, since);
-    // It may have been the service thread's wake-up, which moves what no thread waits for.
+    // The drained wake-up may have been meant for the dozing service thread, which drives the
+    // operations for which no thread waits.
     if (called > 0 && dozing_) wake_service();
 }
 
@@ -37,9 +38,11 @@ void Wakeups::wake_service() {
     if (!service_woken_.exchange(true)) service_doorbell_.ring();
 }
 
-// A call that has returned may have left output, which the kernel takes while the program computes;
-// a thread that waits sends it too, and would only be disturbed. A thread that returns and sees
-// sends_unsent_ is seen here: the flag is taken back before the count is looked at again.
+// If a call has returned with unsent output, the service thread sends it while the program
+// computes. While a thread of the program waits, that thread sends it, and the service thread does
+// not watch the data reactor. A returning thread wakes the service thread unless it reads
+// sends_unsent_ as true. The service thread clears the flag before it reads unsent_ again, so it
+// sees that thread's output.
 void Wakeups::sleep_idle(int timeout_ms) {
     const bool sends = unsent_ > 0 && waiters_ == 0;
     sends_unsent_ = sends;
