@@ -1,4 +1,4 @@
-// The end of a request, as its owner and the threads that sleep hear of it.
+// Publishes the end of a request to its owner and to sleeping threads.
 #pragma once
 
 #include "run/request.h"
@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-/// The request is done. Afterwards it may be gone: its owner sees the code and frees it.
+/// Marks the request done. Do not touch it afterwards: its owner may see the code and free it.
 inline void publish(Request& request, Code code, Waiting& waiting) {
     if (request.driven_by_issuer) return request.code.store(code, std::memory_order_release);
     if (request.keep) waiting.drop_pending();

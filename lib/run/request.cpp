@@ -55,8 +55,8 @@ void Completion::fire(Code code) {
         call(*hook, code);
         delete hook;
     }
-    // Not before: who sees it waits for this thread, which may not be in a callback then that takes
-    // a lock of theirs.
+    // Only after the callback: a thread that reads fired_ spins for this thread's code
+    // (Request::wait_published), and the callback may need a lock that such a thread holds.
     fired_.store(true);
     if (const int fd = fd_.load(); fd != no_fd) ring_event_fd(fd);
 }

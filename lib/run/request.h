@@ -30,15 +30,15 @@ public:
     void fire(Code code);
     /// The callback has run, and the descriptor is readable or about to be.
     bool fired() const { return fired_.load(); }
-    /// Whether this thread is inside a callback. The operation's queue is held meanwhile, so a call
-    /// from there that starts or waits for something would wait for itself.
+    /// True while this thread is inside a callback. The operation's queue is held meanwhile, so a
+    /// call from there that starts or waits for an operation would wait for itself.
     static bool calling_back() { return callbacks_here_ > 0; }
 
 private:
     static Callback closed_hook;
     static constexpr int no_fd = -1;
     static void call(const Callback& callback, Code code);
-    // Every call looks at it: in the model that costs one load.
+    // Every call reads it; with this TLS model a read is one load.
     [[gnu::tls_model("initial-exec")]] static inline constinit thread_local int callbacks_here_ = 0;
     std::atomic<Callback*> hook_{nullptr};
     std::atomic<int> fd_{no_fd};
@@ -48,12 +48,12 @@ private:
 
 struct Request {
     virtual ~Request() = default;
-    // Only external requests have these. may_end: false while the request's end would take an
-    // earlier one with it.
+    // Only external requests override these. may_end(): false while ending this request would also
+    // end an earlier one.
     virtual bool may_end() { return true; }
-    /// Whether it was made for another generation of the ranks' group on devices.
+    /// True if the request was made for another generation of the ranks' group on devices.
     virtual bool is_outdated(uint64_t current) const { return static_cast<void>(current), false; }
-    /// It is over, and may be gone once its code is published.
+    /// Called when the request is over, before its code is published; afterwards it may be freed.
     virtual void ended() {}
 
     Plan* plan = nullptr;
@@ -62,25 +62,26 @@ struct Request {
     void* out = nullptr;
     Tag tag;
     int64_t timeout_ms = 0;
-    bool round_robin_stream = false;            // its stream is its number's
+    bool round_robin_stream = false;            // its number chooses its stream
     std::atomic<Code> code{Code::in_progress};  // published last: then the fields below are final
     Error error;
     Completion completion;
-    bool external = false;               // a GPU's: works by itself once released, and is polled
+    bool external = false;               // a GPU's: runs by itself once released, and is polled
     std::atomic<bool> released{true};    // until then only its issuer touches the operation
     std::shared_ptr<Communicator> keep;  // non-blocking: the communicator outlives the request
 
-    // Owned by whoever owns the stream.
+    // Only the owner of the stream touches the members below.
     Request* next = nullptr;
     bool started = false, armed = false;
-    bool driven_by_issuer = false;  // by its issuer, who keeps the stream: nobody else waits for it
-    int64_t began_ns = 0;           // when a waiter first looked at the clock
-    int64_t stall_ns = 0;           // when to ask again what the others are doing
-    int64_t stuck_ns = 0;           // after a loss, since when nothing has moved; 0: it moves
+    bool driven_by_issuer = false;  // only the issuing thread, which owns the stream, waits for it
+    int64_t began_ns = 0;           // time of the first deadline check
+    int64_t stall_ns = 0;           // time of the next inquiry to the other ranks
+    int64_t stuck_ns = 0;           // after a loss, time since which nothing has moved; 0: it moves
 
     bool done() const { return code.load(std::memory_order_acquire) != Code::in_progress; }
-    /// The same for who may have heard of it by its completion: that fires first, as the request
-    /// may be gone once the code is there. Waits for the code where it has fired.
+    /// The same for a thread that may know of the end from the completion. The completion fires
+    /// before the code is stored, because the request may be freed once the code is there. If it
+    /// has fired, this spins until the code is stored.
     bool wait_published() const;
 };
 

@@ -19,7 +19,7 @@ constexpr std::size_t logged_operations = 8;
 // A rank that has not answered for this long, or for half of the deadline, counts as stopped, not
 // only as late.
 constexpr int64_t stopped_ms = 1000;
-// After a loss, others need no longer than this to pass on what the lost rank had sent.
+// After a loss, other ranks need no longer than this to pass on the lost rank's data.
 constexpr int64_t passed_on_ns = 500'000'000;
 
 }  // namespace
@@ -63,7 +63,7 @@ void Streams::drive(Stream& stream, bool& moved) {
             if (strict_ && !failure_protocol_.strict().agreed(request->tag.sequence)) return;
             request->started = true;
             operation.start(request->tag, request->in, request->out);
-            moved = true;  // whoever is about to sleep has not announced it to this one
+            moved = true;  // no thread has announced a sleep on this head yet
         }
         const Poll poll = operation.progress();
         if (poll.pending()) {
@@ -90,19 +90,19 @@ void Streams::pop(Stream& stream, Code code, const Error& error) {
 
 void Streams::succeed(Stream& stream) {
     const Request& request = *stream.head;
-    // A rank that is gone and did not take all of this operation is in none of the next ones.
+    // A lost rank that did not take all data of this operation takes part in no later operation.
     if (failure_protocol_.alarm() && request.operation->untaken()) [[unlikely]]
         failure_protocol_.fail_after_loss(request.tag.sequence + 1);
     pop(stream, Code::ok, {});
 }
 
-/// The request is out of its queue. Afterwards it may be gone: its owner sees the code and frees
-/// it.
+/// Completes a request that is off its queue. Do not touch it afterwards: its owner may see the
+/// code and free it.
 void Streams::complete(Request& request, Code code, const Error& error) {
     Operation& operation = *request.operation;
     if (code != Code::ok) {
         const SharedWaitDeadline together;
-        // A device's runs from its launch on.
+        // A device operation runs from its launch on.
         if (request.started || request.external) operation.cancel();
         request.error = annotate(error, request.tag);
     }
@@ -120,8 +120,9 @@ void Streams::complete(Request& request, Code code, const Error& error) {
     publish(request, code, waiting_);
 }
 
-// Others may still be in it, and must not take it for one that this rank has run. A mismatch fails
-// on every rank.
+// Other ranks may still be in the failed operation and must not believe that this rank has
+// completed it: end_all() returns a lower number. A mismatch fails on every rank, so it is not
+// noted.
 void Streams::note_failed(Code code, uint64_t sequence) {
     if (code == Code::mismatch) return;
     uint64_t first = first_failed_.load(std::memory_order_relaxed);
@@ -145,7 +146,7 @@ void Streams::dump_once() {
     log::warn("{}", error_text(failed.value()));
 }
 
-// This rank's own errors may name the operation already, for the ranks that are told of them.
+// An error that this rank has reported may already name the operation.
 Error Streams::annotate(const Error& error, const Tag& tag) const {
     const std::string call = describe_call(tag);
     if (error.reporter == rank_ && error.message.find(call) != std::string::npos) return error;
@@ -190,8 +191,8 @@ bool Streams::survives(const Request& request) const {
            failure_protocol_.tolerated_loss(request.tag.sequence) != nobody;
 }
 
-/// After a loss, with a head that did not end by what has arrived. True: it must end. The loss is
-/// told in many ways, which may be quicker than the last of the data.
+/// Called after a loss, for a head that the arrived data does not complete. True: it must end.
+/// False during a grace time, because the report of a loss may overtake the last data.
 bool Streams::ended_by_loss(Request& request, bool moved) {
     const Rank lost = failure_protocol_.tolerated_loss(request.tag.sequence);
     if (lost == nobody) return false;
@@ -204,14 +205,14 @@ bool Streams::ended_by_loss(Request& request, bool moved) {
     return true;
 }
 
-/// Ends what the failure protocol says must end.
+/// Ends the operations for which the failure protocol has a verdict.
 void Streams::purge(Stream& stream) {
     if (stream.head && failure_protocol_.ended()) use_arrived(stream);
     Request** link = &stream.head;
     Request* before = nullptr;
     while (Request* request = *link) {
         // An operation that is being launched ends once its issuing thread has seen the alarm; a
-        // device's operation, once those before it are over.
+        // device's operation, once the operations before it are over.
         const bool may_end = request->released.load(std::memory_order_acquire) &&
                              (!request->external || request->may_end());
         const auto verdict = may_end && !survives(*request)
@@ -231,7 +232,7 @@ void Streams::purge(Stream& stream) {
 
 void Streams::release(Stream& stream) {
     stream.owner.give();
-    // Either we see the alarm here, or whoever raised it sees the stream free.
+    // Either this thread sees the alarm here, or the thread that raised it sees the stream free.
     if (failure_protocol_.alarm()) apply_verdicts();
 }
 
@@ -272,9 +273,9 @@ bool Streams::busy_outside() {
 
 // ---- trouble ---------------------------------------------------------------------------------
 
-// A stream that is seen idle stays so: while there is a mismatch nothing new may start. So the
-// mismatch is asked for first; one that comes during the look applies them again. A stream that is
-// taken has them applied by its owner when it lets go.
+// Reads failing_epoch() before it checks the streams: during a mismatch no operation may start, so
+// a stream seen idle stays idle. A mismatch that comes during the check calls this again. The owner
+// of a taken stream applies the verdicts when it releases the stream.
 void Streams::apply_verdicts() {
     const auto failing = failure_protocol_.failing_epoch();
     bool idle = true;
@@ -297,7 +298,7 @@ std::vector<std::unique_ptr<OwnerGuard>> Streams::hold_all() {
 }
 
 uint64_t Streams::end_all(uint64_t last) {
-    dumped_ = true;  // the program's own doing is no failure to look into
+    dumped_ = true;  // the program destroys it: no failure to dump
     const Error why =
         fail_rank(Code::aborted, rank_,
                   "this rank destroyed the communicator while the operation was pending")
@@ -359,9 +360,9 @@ Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
     const Late late = failure_protocol_.inquiry().late(request.tag.sequence);
     Rank culprit = waits_for;
     std::string why = "no other rank answered";
-    std::string advice;  // else the code's
-    // A stopped rank is to blame before all others: ranks that wait for it, or for each other, are
-    // not, and a late rank may be late because of it.
+    std::string advice;  // empty: the code's own advice
+    // A stopped rank is blamed first: other ranks may only be waiting for it, or be late because of
+    // it.
     const auto stopped = late.silent_for(std::min(request.timeout_ms / 2, stopped_ms));
     const auto silent = stopped.empty() && !late.answered ? late.silent_for(0) : stopped;
     if (!silent.empty()) {
@@ -397,7 +398,7 @@ Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
             .reporter = rank_};
 }
 
-/// False if another thread is at one of them: what it leaves there nobody waits for yet.
+/// False if another thread owns a stream: it may leave a head there on which no sleep is announced.
 bool Streams::arm(bool on) {
     bool all = true;
     for (Stream& stream : streams_) {

@@ -1,4 +1,4 @@
-// A communicator's queues of operations, and what ends the operations in them.
+// A communicator's queues of operations, and the deadlines and verdicts that end the operations.
 #pragma once
 
 #include <atomic>
@@ -21,15 +21,15 @@ struct alignas(no_share_bytes) Stream {
     OwnerFlag owner;
     Request* head = nullptr;
     Request* tail = nullptr;
-    std::atomic<uint32_t> queued{0};  // written by the owner alone, who needs no locked instruction
-    std::atomic<Rank> waits_for{nobody};  // the head, when its clock was last looked at
+    std::atomic<uint32_t> queued{0};      // only the owner writes it, so no locked instruction
+    std::atomic<Rank> waits_for{nobody};  // the head's, as of the last deadline check
 
     void count(int32_t more) {
         queued.store(queued + static_cast<uint32_t>(more), std::memory_order_relaxed);
     }
 };
 
-/// Any thread may call what does not ask for an owner.
+/// Any thread may call a function that does not require the stream's owner.
 class Streams {
 public:
     Streams(const Config& config, Rank rank, FailureProtocol& failure_protocol, Recorder& recorder,
@@ -38,31 +38,33 @@ public:
     int count() const { return static_cast<int>(streams_.size()); }
     Stream& operator[](uint32_t stream) { return streams_[stream]; }
 
-    // With the stream owned by the caller.
+    // The caller owns the stream.
     void push(Stream& stream, Request& request);  // polled from now on if it is external
     void drive(Stream& stream, bool& moved);
-    /// Gives the owner word back.
+    /// Gives the stream's owner flag back. Applies verdicts if there is an alarm.
     void release(Stream& stream);
 
-    /// Drives whatever is queued and that no other thread has. True if anything was queued.
+    /// Drives every queued operation whose stream no other thread owns. True if any was queued.
     bool drive_all(bool& moved);
-    /// Ends what the failure protocol says must end, and tells it when nothing is left.
+    /// Ends the operations for which the failure protocol has a verdict, and tells it when all
+    /// streams are idle.
     void apply_verdicts();
-    /// Finds what is past its deadline or cannot go on.
+    /// Raises a failure for an operation that is past its deadline or cannot continue.
     void check_deadlines();
-    /// A rank that an operation waits for, as of the last look; nobody if none is known.
+    /// A rank for which an operation waits, as of the last deadline check; nobody if none is known.
     Rank waits_for() const;
-    /// Whether anything external that was released is under way.
+    /// True if a released external operation is pending, or another thread owns a busy stream.
     bool busy_outside();
-    /// Before and after a sleep: peers ring when they move a head on.
+    /// Called before and after a sleep: peers ring meanwhile when they move a head.
     bool arm(bool on);
-    /// Afterwards nobody drives anything until the list is gone.
+    /// Takes every stream: no other thread drives until the list is destroyed.
     std::vector<std::unique_ptr<OwnerGuard>> hold_all();
-    /// Ends everything for good: the communicator was destroyed. `last` is the number of the last
-    /// operation; the result that of the last one before any that failed or was cut off.
+    /// Ends every queued operation, because the communicator was destroyed. `last` is the number of
+    /// the last operation. Returns the number of the last operation before the first that failed or
+    /// was ended here.
     uint64_t end_all(uint64_t last);
-    /// That result, when the process ends: nothing is cut off or called back, and no new operation
-    /// begins. 0 if a stream cannot be looked into until the deadline.
+    /// The same number at the end of the process: ends no operation, runs no callback, and no new
+    /// operation may begin. 0 if a stream cannot be taken before the deadline.
     uint64_t last_before_end(const std::atomic<uint64_t>& sequence, Deadline deadline);
     /// Writes the operations before the first failure, once: the last few to the log, all known
     /// ones to a file if one is configured.
@@ -90,7 +92,7 @@ private:
     Waiting& waiting_;
     std::vector<Stream> streams_;
     std::atomic<bool> dumped_{false};
-    std::atomic<uint64_t> first_failed_{~uint64_t{0}};  // that the others may not have failed
+    std::atomic<uint64_t> first_failed_{~uint64_t{0}};  // other ranks may not have failed it
 };
 
 }  // namespace tutti

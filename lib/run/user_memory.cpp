@@ -15,7 +15,7 @@ std::byte* map(std::size_t bytes) {
     return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
 }
 
-// A huge page begins at a multiple of its size: mapped with room to spare, and that given back.
+// A huge page begins at a multiple of its size: map with room to spare, then unmap the spare.
 std::byte* map_huge(std::size_t bytes) {
     std::byte* wide = map(bytes + huge_page);
     if (!wide) return nullptr;
@@ -23,7 +23,7 @@ std::byte* map_huge(std::size_t bytes) {
     const std::size_t before = round_up(address, huge_page) - address;
     if (before > 0) ::munmap(wide, before);
     ::munmap(wide + before + bytes, huge_page - before);
-    ::madvise(wide + before, bytes, MADV_HUGEPAGE);  // no matter if there are none
+    ::madvise(wide + before, bytes, MADV_HUGEPAGE);  // a hint: it may fail
     return wide + before;
 }
 
@@ -37,7 +37,7 @@ Result<std::byte*> UserMemory::allocate(std::size_t bytes) {
     const bool large = bytes >= huge_page;
     const std::size_t unit = large ? huge_page : page;
     const std::size_t whole = round_up(std::max<std::size_t>(bytes, 1), unit);
-    // The sum wraps for what no address space has.
+    // round_up() wraps around for a size that no address space has.
     std::byte* data = whole < bytes ? nullptr : large ? map_huge(whole) : map(whole);
     if (!data)
         return fail_rank(Code::no_memory, rank_, "tutti_mem_alloc: no memory for {} bytes", bytes);

@@ -1,5 +1,5 @@
-// The program's memory that transports were told of before it is used, so that a network card need
-// not learn of it in the middle of an operation: handed out here, or registered as it is.
+// The program's memory that is registered with the transports before its use, so that no operation
+// has to register it with a network card. It is allocated here or by the program.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ struct Unmap {
     void operator()(std::byte* data) const;
 };
 
-/// A communicator's. Any thread.
+/// One communicator's memory. Any thread may call any function.
 class UserMemory {
 public:
     UserMemory(Rank rank, std::span<const std::unique_ptr<Transport>> transports)
@@ -34,13 +34,13 @@ public:
     /// Deregisters memory that add() registered, by its start.
     Result<> remove(std::byte* data);
 
-    /// As if all of it were given back.
+    /// Deregisters and frees all of it.
     void clear();
 
 private:
     struct KnownRange {
         std::size_t bytes = 0;
-        std::unique_ptr<std::byte, Unmap> owned;  // by us; else the program's
+        std::unique_ptr<std::byte, Unmap> owned;  // null: the program's own memory
     };
     using Ranges = std::map<std::byte*, KnownRange>;
 
