@@ -22,7 +22,7 @@ Result<> Admission::enter(uint32_t stream, int64_t timeout_ms) {
     return {};
 }
 
-// On success the stream is owned.
+// On success the caller owns the stream.
 Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
     const int64_t began_ns = now_ns();
@@ -51,15 +51,15 @@ Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
             core_.failure_protocol.inquiry().ask_who_is_behind();
         }
         core_.endpoint->pump();
-        // Others may have to get on with another communicator before they come back.
+        // Other ranks may have to finish calls on another communicator before they come back.
         bool moved = false;
         if (core_.manual()) core_.endpoint->serve_clients(moved);
         if (backoff.next(moved) == Backoff::Turn::sleep) core_.endpoint->wakeups().nap();
     }
 }
 
-// The call that gave up has no number, and others may yet make it: it fails for everyone, or what
-// follows would be taken for other calls than it is.
+// The call that timed out here has no number, and other ranks may still make it. So the
+// communicator fails on every rank; otherwise the ranks would number their later calls differently.
 Error Admission::not_all_back(int64_t timeout_ms) {
     const Late late = core_.failure_protocol.inquiry().behind();
     const Error error = fail_rank(Code::timeout, late.first(),
@@ -105,14 +105,14 @@ Result<Admission::Place> Admission::submit(Request& request, Plan& plan, int64_t
     // The last step that may fail: from here on the request runs.
     if (core_.strict) TUTTI_TRY(propose(stream, request.tag));
     core_.sequence.store(request.tag.sequence, std::memory_order_relaxed);
-    plan.busy.store(true, std::memory_order_relaxed);  // published with the stream
+    plan.busy.store(true, std::memory_order_relaxed);  // published by release() of the stream
     core_.recorder.begin(request.tag, plan.bytes, plan.stream);
     core_.streams.push(stream, request);
     return Place::given;
 }
 
-// The caller owns the stream, and gives it back where there is no memory for the proposal. The
-// other ranks wait for this one and have to know.
+// The caller owns the stream. If there is no memory for the proposal, this releases the stream and
+// raises the error, because the other ranks wait for this one.
 Result<> Admission::propose(Stream& stream, const Tag& tag) {
     try {
         core_.failure_protocol.strict().propose(tag);

@@ -6,16 +6,16 @@
 
 namespace tutti {
 
-/// The issuing thread's.
+/// For the issuing thread only.
 class Admission {
 public:
     explicit Admission(Core& core) : core_(core) {}
 
-    /// The stream of the next operation; wanted < 0: round robin by its number, which is the same
-    /// on every rank whatever became of the operations before it.
+    /// The stream of the next operation. wanted < 0: round robin by the operation's number, which
+    /// is the same on every rank even if earlier operations have failed.
     uint32_t stream_for(int wanted) const;
-    /// Before preparing a call, which talks to peers and the store: waits until the communicator
-    /// works, so that nobody waits for ranks that are gone.
+    /// Called before a call is prepared, which talks to peers and the store. Waits until the
+    /// communicator works again, so that no rank waits for a rank that is gone.
     Result<> enter(uint32_t stream, int64_t timeout_ms);
 
     enum class Place : uint8_t {

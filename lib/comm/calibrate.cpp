@@ -10,11 +10,12 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kib = 1024;
-// As if each constant that is built in had been measured so many times.
+// The weight of each built-in constant in the fit, as a number of measurements.
 constexpr double trust = 0.1;
 constexpr int64_t most_iterations = 10'000;
 
-// Latency, overhead, bytes moved and bytes added, and the intrinsic where there is one.
+// Together the probes measure latency, overhead, the cost of a byte moved and of a byte reduced,
+// and the intrinsic if there is one.
 struct Probe {
     Collective collective;
     std::size_t bytes;
@@ -57,7 +58,7 @@ public:
     }
 
 private:
-    // The slowest rank's time, in µs per operation: all ranks must fit the same samples.
+    // The slowest rank's time in µs per operation, because all ranks must fit the same samples.
     Result<double> time(const Call& call, int64_t iterations) {
         const int64_t start = now_ns();
         for (int64_t i = 0; i < iterations; ++i)
@@ -72,7 +73,8 @@ private:
         return us;
     }
 
-    // The first makes connections and touches memory; the second says how many fit the budget.
+    // The first run opens connections and touches memory; the second tells how many iterations fit
+    // the budget.
     Result<double> measure(const Call& call) {
         TUTTI_TRY(time(call, 1));
         TUTTI_ASSIGN(const double once_us, time(call, 1));

@@ -6,7 +6,7 @@
 namespace tutti {
 
 /// Collective, before the program's first call; takes about budget_ms, and one round of operations
-/// at least. All ranks get rank 0's constants. What a tuning file says of the wire wins: then this
+/// at least. All ranks get rank 0's constants. If a tuning file has constants for the wire, this
 /// does nothing.
 Result<> calibrate(Communicator& comm, int64_t budget_ms);
 

@@ -41,7 +41,7 @@ Communicator::~Communicator() {
 
 namespace {
 
-// The ranks have a launcher in common, and no store: what that says of the job is made one.
+// Called if no store is configured: makes one from the launcher's description of the job.
 Result<> find_store(Config& config, std::shared_ptr<Store>& store) {
     TUTTI_ASSIGN(RendezvousPlace place,
                  find_rendezvous(config, std::getenv, Deadline::after_ms(config.timeout_ms)));
@@ -65,7 +65,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
             .advice("let another thread call tutti_comm_create");
     TUTTI_TRY(check_whole(given));
     Config config = given;
-    // The endpoint refuses it, where it can still tell the other ranks.
+    // Only note the refusal: the endpoint returns it when it can still tell the other ranks.
     if (auto fits = check_offload(config); !fits && !config.refused)
         config.refused = std::move(fits).error();
     if (config.size > 1 && config.store.empty() && !own_store)
@@ -86,8 +86,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
     return comm;
 }
 
-// All ranks must choose alike, so all must know before the first choice. log2(ranks) messages a
-// rank.
+// All ranks must choose the same algorithms, so each must know every rank's host before the first
+// choice. Costs log2(ranks) messages per rank.
 Result<> Communicator::learn_hosts() {
     const bool one_host = core_.planner.selection_input().one_host;
     if (one_host || size() == 2) {
@@ -131,7 +131,7 @@ void Communicator::destroy() {
 
 void Communicator::leave_at_exit(Deadline deadline) {
     if (!core_.home.here() || core_.destroyed.exchange(true)) return;
-    // An accelerator's library may have ended already: it is not entered any more.
+    // An accelerator's library may have shut down already, so do not call it.
     stop_waiting_for_culprit();
     core_.failure_protocol.send_bye(core_.streams.last_before_end(core_.sequence, deadline));
     Endpoint& endpoint = *core_.endpoint;
@@ -139,7 +139,7 @@ void Communicator::leave_at_exit(Deadline deadline) {
     living_communicators::remove(*this);
 }
 
-// Leaving waits for no answer of a rank that is lost, or that did not answer in time.
+// The goodbye waits for no answer of a rank that is lost or has timed out.
 void Communicator::stop_waiting_for_culprit() {
     const auto over = core_.failure_protocol.fatal_error();
     if (!over) return;
@@ -149,7 +149,7 @@ void Communicator::stop_waiting_for_culprit() {
         core_.endpoint->stop_waiting_for(core_.group.in_job(cause.rank));
 }
 
-// ---- what the endpoint tells -----------------------------------------------------------------
+// ---- events from the endpoint ----------------------------------------------------------------
 
 bool Communicator::still_wanted(const ChannelId& id) {
     return core_.channels.still_wanted(id);
@@ -163,7 +163,8 @@ void Communicator::opened(const ChannelId& id, std::unique_ptr<Receiver> receive
     core_.channels.opened(id, std::move(receiver));
 }
 
-// From here on ranks are those of the communicator; strangers have nothing to say in it.
+// Translates the job's rank to the communicator's. Messages of ranks outside the communicator are
+// ignored.
 void Communicator::handle_message(Rank from, const ControlMessage& message) {
     if (const Rank member = core_.group.of_job(from); member != nobody)
         core_.failure_protocol.receive(member, message);
@@ -172,7 +173,7 @@ void Communicator::handle_message(Rank from, const ControlMessage& message) {
 void Communicator::peer_lost(Rank peer, const std::string& cause) {
     const Rank member = core_.group.of_job(peer);
     if (member == nobody) return;
-    // The cause has the job's numbers.
+    // `cause` names ranks by their numbers in the job.
     core_.failure_protocol.peer_lost(
         member, member == peer ? cause : fmt::format("it is rank {} of the job: {}", peer, cause));
 }
@@ -182,7 +183,7 @@ void Communicator::unreachable(Rank peer) {
         core_.failure_protocol.unreachable(member);
 }
 
-// A program that waits for nothing in here is late by itself.
+// Returns nullopt if no thread waits for this communicator: then the program itself is late.
 std::optional<Rank> Communicator::blocked_on() {
     return core_.waiting.waiters() ? std::optional(core_.streams.waits_for()) : std::nullopt;
 }

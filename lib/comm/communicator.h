@@ -28,13 +28,14 @@ public:
 
     Rank rank() const { return core_.rank(); }
     Rank size() const { return core_.size(); }
-    /// Known from the start: create() and split() return a communicator that knows them.
+    /// Set before create() or split() returns.
     const Hosts& hosts() const { return *core_.group.hosts(); }
-    /// False in a child that was forked since: the communicator is the parent's.
+    /// False in a child process forked after the communicator was made: it belongs to the parent.
     bool is_of_this_process() const { return core_.home.here(); }
-    /// unsupported in such a child.
+    /// Returns `unsupported` in such a child.
     Result<> forked() const { return core_.forked(); }
-    /// The same for calls that start or wait for something: invalid inside a completion callback.
+    /// The same check for calls that start or wait for an operation; it also returns `invalid`
+    /// inside a completion callback.
     Result<> may_call() const { return core_.may_call(); }
     int rings() const { return core_.config().nrings; }
     bool manual() const { return core_.manual(); }
@@ -49,13 +50,14 @@ public:
     ProgressEngine& progress() { return progress_; }
     /// Calls on an accelerator's memory.
     Offload& offload() { return *offload_; }
-    /// Memory that the transports know in advance; destroy() gives back what is left.
+    /// Memory registered with the transports in advance; destroy() releases the rest.
     UserMemory& memory() { return core_.memory; }
 
     void abort();
     void destroy();
-    /// The process ends: what finished calls owe still arrives, and the others hear that this rank
-    /// leaves. Threads that are inside calls stay there, and nothing is freed or called back.
+    /// For the end of the process: delivers the unsent output of finished calls, and tells the
+    /// other ranks that this rank leaves. Threads inside calls stay there; nothing is freed, and no
+    /// callback runs.
     void leave_at_exit(Deadline deadline);
     Result<> dump(int fd) const { return core_.recorder.dump(fd, rank()); }
 
@@ -63,7 +65,8 @@ private:
     friend class Splitter;
 
     Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool one_host);
-    /// A new one that the endpoint and the exit handler know; hosts: of its ranks, where known.
+    /// Makes a communicator that the endpoint and the exit handler know. hosts: its ranks' hosts,
+    /// if known.
     static std::shared_ptr<Communicator> make(std::shared_ptr<Endpoint> endpoint, Group group,
                                               bool one_host, std::optional<Hosts> hosts);
     Result<> learn_hosts();
@@ -87,7 +90,7 @@ private:
     void apply_verdicts() override { core_.apply_verdicts(); }
     void resume(uint64_t sequence) override { core_.resume(sequence); }
 
-    // Each member builds on those before it.
+    // Each member uses the members declared before it.
     Core core_;
     ProgressEngine progress_;
     Issuer issuer_;

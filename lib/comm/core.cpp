@@ -47,7 +47,7 @@ void Core::set_hosts(Hosts hosts) {
 }
 
 void Core::apply_verdicts() {
-    // Messages that were sent before the news may have arrived unread.
+    // Messages that were sent before the failure became known may have arrived and not been read.
     if (failure_protocol.ended()) endpoint->transports().progress();
     streams.apply_verdicts();
     bool moved = false;

@@ -21,7 +21,7 @@ namespace tutti {
 
 class Offload;
 
-/// Each member builds on those before it.
+/// Each member uses the members declared before it.
 struct Core {
     Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host, FailureProtocolHost& host);
 
@@ -29,23 +29,24 @@ struct Core {
     Rank size() const { return group.size(); }
     const Config& config() const { return endpoint->config(); }
     bool manual() const { return endpoint->manual(); }
-    /// < 0: the communicator's own limit.
+    /// wanted_ms < 0: the communicator's own limit.
     int64_t limit_ms(int64_t wanted_ms) const {
         return wanted_ms < 0 ? config().timeout_ms : wanted_ms;
     }
-    /// unsupported in a child that was forked since: the communicator is the parent's.
+    /// Returns `unsupported` in a child process forked after the communicator was made.
     Result<> forked() const;
-    /// The same for calls that start or wait for something: invalid inside a completion callback.
+    /// The same check for calls that start or wait for an operation; it also returns `invalid`
+    /// inside a completion callback.
     Result<> may_call() const {
         return !home.here() || Completion::calling_back() ? refuse_call() : Result<>{};
     }
     Result<> refuse_call() const;
-    /// aborted once it was destroyed.
+    /// Returns `aborted` after destroy().
     Result<> may_start() const;
     void set_hosts(Hosts hosts);
-    /// Moves on what the failure protocol has decided.
+    /// Ends the operations and transfers that the failure protocol has decided to end.
     void apply_verdicts();
-    /// A new epoch begins behind that operation. Holds all streams meanwhile.
+    /// Begins a new epoch after operation `last`, with all streams held.
     void resume(uint64_t last);
 
     const std::shared_ptr<Endpoint> endpoint;
@@ -62,9 +63,9 @@ struct Core {
     Streams streams;
     Transfers transfers;
     UserMemory memory;
-    std::weak_ptr<Communicator> self;     // for requests, which keep the communicator
-    Offload* offload = nullptr;           // the communicator's, before its first call
-    std::atomic<uint64_t> generation{1};  // of groups on accelerators; resume() begins one
+    std::weak_ptr<Communicator> self;     // requests lock it to keep the communicator
+    Offload* offload = nullptr;           // set before the communicator's first call
+    std::atomic<uint64_t> generation{1};  // of groups on accelerators; resume() advances it
     std::atomic<bool> destroyed{false};
     // The last operation's number. The issuing thread advances it while it owns the operation's
     // stream; resume() sets it with all streams held.

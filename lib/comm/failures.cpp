@@ -7,9 +7,9 @@ namespace {
 
 constexpr int64_t news_grace_ms = 1000;
 
-// A peer that could not be reached may have died a moment ago: the control plane knows its name. At
-// the call's deadline there has been time enough for news, and for want of memory there is no other
-// cause.
+// A peer that could not be reached may just have died: wait until the control plane reports which
+// rank is lost. Do not wait after a time-out, because the report has had time enough, or if memory
+// ran out, because that is the cause.
 template <typename Known>
 void wait_for_news(Core& core, const Error& error, Known known) {
     Pace pace(Deadline::after_ms(news_grace_ms), {.sleep_us = 1000});
@@ -29,19 +29,19 @@ void report_failure(Core& core, const Error& error) {
 }
 
 Error binding_failed(Core& core, const Error& error) {
-    // All ranks refuse the same call; but only two know that they cannot reach each other.
+    // Every rank refuses an invalid call alike, so it needs no report. But if two ranks cannot
+    // reach each other (error.rank is set), only these two know.
     const bool refused = error.code == Code::invalid || error.code == Code::unsupported;
     if (refused && error.rank == nobody) return error;
     wait_for_news(core, error, [&] { return core.failure_protocol.alarm(); });
     if (!core.failure_protocol.alarm()) report_failure(core, error);
-    // The others must not wait for this call, which some may have begun.
+    // Other ranks may have begun this call, and must not wait for this rank.
     const uint64_t next = core.sequence + 1;
     core.failure_protocol.fail_after_loss(next);
     return core.failure_protocol.verdict(next).value_or(error);
 }
 
-// A rank that has left ends the messages to and from it, and nothing else: collectives have their
-// own verdict.
+// If the peer has left, only messages to and from it fail; collectives get their own verdict.
 Error contact_failed(Core& core, const Transfer& transfer, const Error& error) {
     FailureProtocol& failure_protocol = core.failure_protocol;
     const auto left = [&] { return failure_protocol.has_left(transfer.peer); };

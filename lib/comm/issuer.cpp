@@ -17,7 +17,7 @@ Result<Plan*> Issuer::plan_for(const Call& call, uint32_t stream, int64_t timeou
 }
 
 Result<Plan*> Issuer::bind_and_keep(const Call& call, uint32_t stream, int64_t timeout_ms) {
-    // Not under the stream's ownership: binding may wait for peers.
+    // Bind without owning the stream, because binding may wait for peers.
     TUTTI_ASSIGN(std::unique_ptr<Plan> bound, bind_plan(call, stream, timeout_ms));
     return core_.plans[stream].keep(std::move(bound));
 }
@@ -28,7 +28,8 @@ Result<Plan*> Issuer::host_plan(OffloadCall& asked, uint32_t stream, int64_t tim
     if (offloads) return nullptr;
     if (Plan* const plan = core_.plans[stream].find(asked.call)) [[likely]]
         return plan;
-    // The program may have loaded a driver since the last such call: then the buffers may be its.
+    // The program may have loaded a driver since the last such call: then the buffers may be device
+    // memory.
     if (core_.offload->appeared()) {
         TUTTI_ASSIGN(offloads, core_.offload->takes(asked));
         if (offloads) return nullptr;
@@ -40,7 +41,8 @@ Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t strea
                                                 int64_t timeout_ms) {
     TUTTI_TRY(core_.planner.check(call, static_cast<int>(stream)));
     if (core_.failure_protocol.alarm()) {
-        // Others may have left because they were refused the same call: this rank hears why.
+        // Other ranks may have left because they were refused the same call: return the same
+        // refusal here.
         if (call.path == Path::host) TUTTI_TRY(core_.planner.choose_on_host(call));
         TUTTI_TRY(admission_.enter(stream, timeout_ms));
     }
@@ -78,13 +80,14 @@ Result<std::unique_ptr<Plan>> Issuer::make_plan(const Call& call, int stream) {
 // ---- blocking calls --------------------------------------------------------------------------
 
 Result<> Issuer::run_on_host(Plan& plan, int64_t timeout_ms, const void* in, void* out) {
-    // Before the call has its place in the stream's order: it may wait for one in there.
+    // Check before the call is queued: an operation ahead of it may be one that this thread still
+    // gathers and has to launch itself.
     if (core_.streams[plan.stream].queued.load(std::memory_order_relaxed) > 0) [[unlikely]]
         TUTTI_TRY(core_.offload->may_block(plan.call, plan.stream));
     Request request;
     request.in = in;
     request.out = out;
-    // On a stream that the caller names nothing is ever outdated.
+    // A blocking call names its stream, so it is never outdated.
     TUTTI_TRY(admission_.submit(request, plan, timeout_ms));
     return progress_.finish_blocking(request);
 }
@@ -123,7 +126,7 @@ Result<bool> Issuer::all_agree(bool mine) {
 
 // ---- non-blocking calls ----------------------------------------------------------------------
 
-// nullptr: the operation's number, and with it the stream, is another by now.
+// nullptr: the next operation's number has changed, and with it the round-robin stream.
 Result<std::unique_ptr<Request>> Issuer::start_on_host(Plan& plan, const OffloadCall& asked) {
     auto request = std::make_unique<Request>();
     request->in = asked.in;
@@ -145,7 +148,8 @@ Result<std::unique_ptr<Request>> Issuer::start_on_host(Plan& plan, const Offload
 Result<std::unique_ptr<Request>> Issuer::start(const Call& call, int stream, int64_t timeout_ms,
                                                const void* in, void* out, void* queue) {
     TUTTI_TRY(core_.may_call());
-    // Binding checks the other arguments, and a plan that is found was bound.
+    // Check only the stream here: binding checks the other arguments, and a cached plan has been
+    // bound.
     if (stream >= core_.streams.count()) TUTTI_TRY(core_.planner.check(call, stream));
     OffloadCall asked{.call = call,
                       .in = in,
@@ -165,8 +169,8 @@ Result<std::unique_ptr<Request>> Issuer::start(const Call& call, int stream, int
 
 // ---- runs of plans ---------------------------------------------------------------------------
 
-// A blocking run on an accelerator's memory had returned before it was done; any other is the
-// caller's mistake.
+// A blocking run on an accelerator's memory returns before it is done, so wait for it here. If any
+// other run is not done, the caller has made a mistake.
 Result<> Issuer::wait_until_free(Plan& plan) {
     TUTTI_TRY(core_.offload->sync(-1));
     if (!plan.busy_anywhere()) return {};
@@ -174,7 +178,7 @@ Result<> Issuer::wait_until_free(Plan& plan) {
         .advice("wait for the request of that run before the next one");
 }
 
-// Before a plan runs again.
+// Called before a plan runs again. True: Offload runs it.
 Result<bool> Issuer::offloaded(OffloadCall& run) {
     TUTTI_TRY(core_.may_call());
     if (run.plan->busy_anywhere()) [[unlikely]]

@@ -1,5 +1,5 @@
-// From a collective call to a request that has its place in the order: finds or binds the plan,
-// submits it, and drives it or hands it over.
+// Turns a collective call into a request: finds or binds the plan, submits the request in the order
+// of operations, and drives it or hands it over to another thread.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace tutti {
 
 struct OffloadCall;
 
-/// The issuing thread's.
+/// For the issuing thread only.
 class Issuer {
 public:
     Issuer(Core& core, ProgressEngine& progress)
@@ -29,13 +29,13 @@ public:
     Result<> run(Plan& plan, const void* in, void* out);
     Result<std::unique_ptr<Request>> start(Plan& plan, const void* in, void* out);
 
-    // For what the library calls itself.
-    /// As run() for the library's own buffers, which are the host's: no driver is asked, which may
-    /// be broken where nobody needs it.
+    // Calls that the library itself makes.
+    /// As run(), for the library's own buffers, which are host memory. Asks no driver, so that a
+    /// broken driver does not harm a program that does not use it.
     Result<> run_own(const Call& call, const void* in, void* out);
     /// A barrier with that name: MISMATCH unless every rank has come to the same one.
     Result<> begin(std::string_view name);
-    /// Whether every rank says so.
+    /// True if `mine` is true on every rank.
     Result<bool> all_agree(bool mine);
 
     // For the implementation of Offload.
@@ -57,7 +57,7 @@ private:
     Core& core_;
     ProgressEngine& progress_;
     Admission admission_;
-    uint64_t plans_made_ = 0;  // of those that name no stream
+    uint64_t plans_made_ = 0;  // plans for which the caller named no stream
 };
 
 }  // namespace tutti

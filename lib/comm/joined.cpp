@@ -12,7 +12,7 @@ std::string plural(Rank count, std::string_view word) {
     return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
-// Over what, and where that is: "shm within hosts, tcp between them".
+// The wires and the ranks that they connect: "shm within hosts, tcp between them".
 std::string ways(const SelectionInput& input) {
     if (input.one_host) return fmt::format("{} within the host", input.wire);
     const auto last = input.wire.rfind('+');

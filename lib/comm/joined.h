@@ -7,7 +7,8 @@
 
 namespace tutti {
 
-/// At level info: rank 0 says what holds for all, every rank where it is. took_ms: joining.
+/// At level info: rank 0 logs the facts of the whole job, every rank its host. took_ms: the time
+/// that joining took.
 void log_joined(const Communicator& comm, const Endpoint& endpoint, int64_t took_ms);
 
 }  // namespace tutti

@@ -14,10 +14,10 @@ namespace tutti::living_communicators {
 namespace {
 
 struct LivingCommunicators {
-    std::mutex mutex;  // guards what follows
+    std::mutex mutex;  // guards the members below
     std::condition_variable changed;
     std::map<const Communicator*, std::weak_ptr<Communicator>> living;
-    // Threads of the program may be inside them until the process is gone: never freed.
+    // Never freed: threads of the program may be inside them until the process ends.
     std::vector<std::shared_ptr<Communicator>> left;
 };
 
@@ -34,7 +34,7 @@ void leave_all(Deadline deadline) {
     own.left.insert(own.left.end(), leaving.begin(), leaving.end());
     lock.unlock();
     for (const auto& comm : leaving) comm->leave_at_exit(deadline);
-    // Another thread may be destroying one.
+    // Another thread may be destroying a communicator: wait for it.
     lock.lock();
     own.changed.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(at_exit::most_ms)),
                          [&] { return own.living.empty(); });

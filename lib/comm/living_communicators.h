@@ -1,4 +1,4 @@
-// The communicators of this process, for its end.
+// The list of this process's communicators, for the exit handler.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace living_communicators {
 
 void add(const std::shared_ptr<Communicator>& comm);
 void remove(const Communicator& comm);
-/// All leave in order: what finished calls owe is delivered, and the others hear a goodbye. As the
-/// process ends, none is freed.
+/// Every communicator delivers the unsent output of finished calls and sends the other ranks a
+/// goodbye. None is freed, because the process ends.
 void leave_all(Deadline deadline);
 
 }  // namespace living_communicators

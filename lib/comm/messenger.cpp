@@ -10,7 +10,7 @@ Result<> Messenger::post(Transfer& transfer, int64_t timeout_ms) {
     TUTTI_TRY(core_.may_call());
     TUTTI_TRY(core_.transfers.check(transfer));
     TUTTI_TRY(core_.may_start());
-    // After a loss a receive takes a message that is here (Transfers::purge).
+    // After a loss a receive may still take a message that has arrived (Transfers::purge).
     const auto over = core_.failure_protocol.fatal_error();
     if (over && (transfer.sends || !over->may_receive)) return tl::unexpected(over->error);
     if (auto posted = connect_and_post(transfer, timeout_ms); !posted)

@@ -8,13 +8,13 @@
 
 namespace tutti {
 
-/// The issuing thread's.
+/// For the issuing thread only.
 class Messenger {
 public:
     Messenger(Core& core, ProgressEngine& progress) : core_(core), progress_(progress) {}
 
     Result<> check(const Transfer& transfer) const { return core_.transfers.check(transfer); }
-    /// On the caller's stack: returns when it is over.
+    /// Runs a transfer on the caller's stack, and returns when it is over.
     Result<> run(Transfer& transfer);
     Result<std::unique_ptr<Request>> start(std::unique_ptr<Transfer> transfer, int64_t timeout_ms);
 

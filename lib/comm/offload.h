@@ -29,7 +29,7 @@ struct OffloadCall {
     int stream = -1;       // < 0: round robin
     int64_t timeout_ms = -1;
     void* queue = nullptr;  // the accelerator's; nullptr: the communicator's
-    // The accelerator that has the buffer, as takes() found it; < 0: it is the host's.
+    // The accelerator of each buffer, set by takes(); < 0: host memory.
     int32_t in_on = -1, out_on = -1;
 };
 
@@ -56,18 +56,18 @@ public:
     virtual ~OffloadShare() = default;
 };
 
-/// The issuing thread's, but for owns() and may_wait().
+/// For the issuing thread only, except owns() and may_wait().
 class Offload {
 public:
     virtual ~Offload() = default;
 
-    // Questions of the host's path.
+    // Queries from the host's path.
     /// True: Offload runs the call. Fills in which accelerator has each buffer, and asks the driver
     /// once for each. A failure of an earlier call that no call has returned yet is returned first.
     virtual Result<bool> takes(OffloadCall& call) = 0;
     /// Looks for a driver where none was known. True: there is one now, ask takes() again.
     virtual bool appeared() = 0;
-    /// Binds a call whose path is not the host's; it was checked.
+    /// Binds a call that was checked and whose path is not the host's.
     virtual Result<std::unique_ptr<Plan>> bind(const Call& call, uint32_t stream,
                                                Deadline deadline) = 0;
     /// invalid while this thread gathers launches of that stream: the call would wait for itself.
@@ -85,19 +85,19 @@ public:
     virtual Result<> run(const std::vector<OffloadMessage>& messages) = 0;
     virtual Result<std::unique_ptr<Request>> start(const std::vector<OffloadMessage>& messages,
                                                    int64_t timeout_ms, void* queue) = 0;
-    /// Waits for all that ran without a request; the first failure among it.
+    /// Waits for every operation started without a request; returns the first failure.
     virtual Result<> sync(int64_t timeout_ms) = 0;
 
     // Memory and queues.
-    /// Whether the memory is an accelerator's; an error where its driver has failed.
+    /// True if the memory is an accelerator's; an error if its driver has failed.
     virtual Result<bool> owns(const void* memory) const = 0;
     /// Joins the other ranks on that accelerator now instead of with the first call. Collective.
     virtual Result<> use(int ordinal) = 0;
     /// The queue of calls that name none; nullptr: the default one.
     virtual Result<> set_queue(void* queue) = 0;
-    /// Work that comes on the communicator's queue waits for what is on `before` by now.
+    /// Work put on the communicator's queue from now on waits for the work that is on `before` now.
     virtual Result<> hold_own_queue(void* before) = 0;
-    /// Work that comes on `after` waits for what is on the communicator's queue by now.
+    /// Work put on `after` from now on waits for the work that is on the communicator's queue now.
     virtual Result<> hold_queue(void* after) = 0;
     /// Memory that the ranks map into each other's. Collective.
     virtual Result<std::byte*> allocate(std::size_t bytes) = 0;
@@ -106,29 +106,29 @@ public:
     virtual Result<bool> remove_memory(std::byte* data, bool handed_out) = 0;
 
     // Parts of a communicator.
-    /// Whether what is split off shares this communicator's resources.
+    /// True if a part that is split off shares this communicator's resources.
     virtual bool splits() const = 0;
-    /// Every rank of the communicator; nullptr for a rank that joins no part.
+    /// Called by every rank of the communicator; returns nullptr on a rank that joins no part.
     virtual std::unique_ptr<OffloadShare> split(const OffloadSplit& part) = 0;
-    /// Every rank of the part, which is this communicator.
+    /// Called by every rank of the part, whose communicator this is.
     virtual Result<> adopt(std::unique_ptr<OffloadShare> share) = 0;
 
     // The end.
-    /// Waits for what ran without a request, and drops launches that are gathered.
+    /// Waits for operations started without a request, and drops gathered launches.
     virtual void finish(int64_t timeout_ms) = 0;
-    /// Gives everything back.
+    /// Releases all resources.
     virtual void leave() = 0;
 };
 
-/// Launches that the calling thread gathers, of all its communicators.
+/// The launches that the calling thread gathers, of all its communicators.
 class LaunchBatch {
 public:
     virtual ~LaunchBatch() = default;
     virtual Result<> open() = 0;
-    /// Launches all that was gathered; the first failure.
+    /// Launches everything gathered; returns the first failure.
     virtual Result<> close() = 0;
     virtual bool gathering() const = 0;
-    /// For work that has to wait for a launch that is gathered.
+    /// Runs `work` after a gathered launch on which it depends.
     virtual void after_close(std::function<void()> work) = 0;
 };
 
@@ -139,7 +139,8 @@ struct OffloadHost {
     ProgressEngine& progress;
 };
 
-/// Settings that this build or this machine cannot fulfil: an error, before the rank joins a job.
+/// Returns an error for settings that this build or machine cannot fulfil; called before the rank
+/// joins a job.
 Result<> check_offload(const Config& config);
 /// The implementation that was built in.
 std::unique_ptr<Offload> make_offload(const OffloadHost& host);

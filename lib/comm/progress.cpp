@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-// Passes of a blocking call that do nothing but drive its own stream: small operations end in them.
+// Passes in which a blocking call drives only its own stream; small operations end within them.
 constexpr int tight_passes = 1000;
 
 }  // namespace
@@ -65,12 +65,13 @@ public:
     void begin() { engine_.recall(); }
     void end() {
         engine_.announce();
-        // The program may sleep on what others had announced, and this thread has moved on.
+        // This thread has moved operations of other communicators, for which the program may sleep
+        // on the descriptor.
         if (served_) core_.endpoint->wakeups().ring();
     }
     void drive(bool& moved) { engine_.drive_all(moved); }
-    // With manual progress no other thread moves what is under way on the endpoint's other
-    // communicators: peers may have to finish that before they come to what this one waits for.
+    // With manual progress no other thread drives the endpoint's other communicators. Peers may
+    // have to finish operations there before they reach the operation for which this thread waits.
     void help(bool& moved) {
         if (serves_) {
             serves_ = core_.endpoint->serve_clients(moved);
@@ -105,9 +106,9 @@ private:
     bool serves_, served_ = false;  // other communicators
 };
 
-/// The program may sleep on the descriptor after a call of ours has returned. The look covers other
-/// communicators too: messages that came for them while this one was driven have woken no thread,
-/// or their doorbell has been answered.
+/// The work of a program that may sleep on the descriptor after a call has returned. check() covers
+/// other communicators, too: messages that came for them while this thread drove have rung no
+/// doorbell, or their ring has been drained.
 class ProgressEngine::LeftToProgram {
 public:
     explicit LeftToProgram(ProgressEngine& engine) : engine_(engine) {}
@@ -150,7 +151,7 @@ bool ProgressEngine::arm(bool on) {
     return true;
 }
 
-// No doorbell rings for it: the thread looks every millisecond.
+// No doorbell rings when the run ends, so the thread polls every millisecond.
 void ProgressEngine::wait_for_last_run(const Plan& plan) {
     if (!plan.busy_anywhere()) return;
     recall();
@@ -191,7 +192,7 @@ void ProgressEngine::hand_over() {
     core_.waiting.wake_sleepers();
 }
 
-/// The program goes on, and may come back late.
+/// The program continues, and its next call may come late.
 void ProgressEngine::finish_call() {
     announce();
     core_.endpoint->wakeups().returns();
@@ -203,7 +204,7 @@ void ProgressEngine::announce_to_program() {
 }
 
 void ProgressEngine::recall() {
-    // Every wait comes by: looked at before it is written.
+    // Every wait calls this, so read the flag first: the exchange writes its cache line.
     if (announced_.load(std::memory_order_relaxed) && announced_.exchange(false)) arm_all(false);
 }
 

@@ -1,4 +1,4 @@
-// Moves what was issued on one communicator, and waits for it.
+// Drives the operations of one communicator, and waits for them.
 #pragma once
 
 #include <atomic>
@@ -7,38 +7,41 @@
 
 namespace tutti {
 
-/// Any thread may call what does not say otherwise.
+/// Any thread may call a function unless its comment says otherwise.
 class ProgressEngine {
 public:
     explicit ProgressEngine(Core& core) : core_(core) {}
 
-    /// Drives a blocking call that was submitted, its stream owned, to its end.
+    /// Drives a submitted blocking call to its end. The caller owns the stream; this releases it.
     Result<> finish_blocking(Request& request);
-    /// 0: one look; < 0: until the operation is over. False if the time was too short.
+    /// timeout_ms 0: checks once; < 0: waits until the operation is over. False if the time was too
+    /// short.
     bool wait(Request& request, int64_t timeout_ms);
-    /// invalid inside a completion callback, and for requests that this thread has yet to launch.
+    /// Returns `invalid` inside a completion callback, and for requests that this thread has yet to
+    /// launch.
     Result<> may_wait(const Request& request) const;
-    /// Before a plan goes. Its run has a deadline, and works in the plan's memory.
+    /// Called before a plan is freed, because its last run works in the plan's memory. The run has
+    /// a deadline, so the wait ends.
     void wait_for_last_run(const Plan& plan);
-    /// One look at everything, for programs that make progress themselves.
+    /// One pass over everything, for programs that make progress themselves.
     void advance();
     /// From now on the descriptor becomes readable when something may move, until advance() has
     /// moved it.
     int fd();
-    /// A non-blocking operation that is not done is another thread's from now on: the service
-    /// thread's, or of a thread that sleeps and has not announced itself on its stream.
+    /// Hands a non-blocking operation that is not done to another thread: to the service thread, or
+    /// to a sleeping thread, which must wake to announce its sleep on the operation's stream.
     void hand_over();
     void check_deadlines();
 
-    // The endpoint's service thread, or that of a program that waits for another communicator.
+    // Called by the endpoint's service thread, or by a thread that waits for another communicator.
     /// Drives non-blocking operations that no thread waits for; false if there are none.
     bool drive(bool& moved);
-    /// Before and after that thread sleeps. Threads that wait announce their own sleep; the last of
-    /// them kicks the service thread.
+    /// Called before and after that thread sleeps. Waiting threads announce their own sleep; the
+    /// last of them wakes the service thread when it leaves.
     bool arm(bool on);
 
 private:
-    // The work that it hands to the protocol of waiting (lib/wait).
+    // The work types for the wait loop (lib/wait).
     class Wait;
     class LeftToProgram;
     void announce() {
@@ -51,7 +54,8 @@ private:
     bool arm_all(bool on);
 
     Core& core_;
-    // With manual progress, peers ring for what the program waits for by a descriptor.
+    // announces_: the program has asked for the descriptor. announced_: this communicator's
+    // operations are announced, so peers ring for them.
     std::atomic<bool> announces_{false}, announced_{false};
     bool armed_ = false;  // by arm(), under the endpoint's mutex
 };

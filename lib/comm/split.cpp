@@ -10,12 +10,12 @@ namespace tutti {
 namespace {
 
 constexpr uint32_t most_claims = 1000;
-constexpr uint32_t claims_apart = 61;  // a prime: of communicators that are split at the same time
+constexpr uint32_t claims_apart = 61;  // a prime: spreads claims of concurrent splits
 
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::split_host(int key) {
-    // A host's top bit would make its colour negative.
+    // Shift, because a set top bit would make the colour negative.
     const auto host = static_cast<int64_t>(core_.endpoint->host_hash() >> 1);
     return Splitter(*this).by("split host", host, key);
 }
@@ -39,7 +39,7 @@ Result<> Splitter::exchange_wishes(int64_t color, int key) {
     return issuer_.run_own(call, &mine, wishes_.data());
 }
 
-/// The place of the colour's communicator among those of this split: colours in ascending order.
+/// The index of the colour's communicator among the parts of this split, by ascending colour.
 uint32_t Splitter::index_of(int64_t color) const {
     std::set<int64_t> colors;
     for (const Wish& wish : wishes_)
@@ -47,9 +47,10 @@ uint32_t Splitter::index_of(int64_t color) const {
     return static_cast<uint32_t>(std::distance(colors.begin(), colors.find(color)));
 }
 
-// So many ids that none of these ranks has used: a rank that shares two communicators with another
-// tells them apart. Other threads may split other communicators at the same time, in another order
-// on each rank: a claim that is not everybody's is made anew, each time further away.
+// Claims `count` consecutive ids that none of these ranks has used, so that two ranks which share
+// two communicators can tell them apart. Other threads may split other communicators at the same
+// time, in a different order on each rank. If a claim fails on any rank, all ranks claim again,
+// further away each time.
 Result<uint32_t> Splitter::claim_ids(uint32_t count) {
     int64_t first_free = 0;
     for (const Wish& wish : wishes_) first_free = std::max(first_free, wish.first_free_id);
@@ -81,7 +82,8 @@ std::vector<Rank> Splitter::members_of(int64_t color) const {
     return members;
 }
 
-// Every rank, also one that joins no part; nullptr where the ranks do not split what they share.
+// Called by every rank, also one that joins no part. nullptr: on at least one rank Offload does not
+// split its resources.
 std::unique_ptr<OffloadShare> Splitter::split_offload(int64_t color,
                                                       const std::vector<Rank>& members) {
     const bool all = std::all_of(wishes_.begin(), wishes_.end(),
@@ -96,7 +98,7 @@ std::unique_ptr<OffloadShare> Splitter::split_offload(int64_t color,
 
 Result<std::shared_ptr<Communicator>> Splitter::by(std::string_view name, int64_t color, int key) {
     TUTTI_TRY(core_.may_call());
-    // From here on every rank is known to do the same.
+    // The barrier fails unless every rank makes the same split.
     TUTTI_TRY(issuer_.begin(name));
     TUTTI_TRY(exchange_wishes(color, key));
     TUTTI_ASSIGN(const uint32_t first_id, claim_ids(index_of(-1)));
@@ -127,9 +129,9 @@ std::shared_ptr<Communicator> Splitter::make_part(const std::vector<Rank>& membe
     return Communicator::make(core_.endpoint, std::move(group), one_host, std::move(hosts));
 }
 
-// The part's first operation agrees whether all ranks could join the intrinsics; its end also means
-// that every rank is there. A rank that is lost or gives up on the way is waited for by nobody, be
-// it that only the whole communicator hears of it.
+// The part's first operation agrees whether every rank could join the intrinsics; when it ends,
+// every rank is in the part. If a rank is lost or gives up meanwhile, the waits are cancelled, even
+// if only the whole communicator learns of it.
 Result<> Splitter::assemble(Communicator& part) {
     if (part.size() == 1) return {};
     Core& core = part.core_;
@@ -145,9 +147,9 @@ Result<> Splitter::assemble(Communicator& part) {
     return {};
 }
 
-// Other members may still be waiting for this one. What has ended the whole communicator is the
-// cause of what went wrong in its part; a part that could not even be made tells nobody, so the
-// whole one does.
+// Other members may still wait for this rank, so raise the error in the part. If the whole
+// communicator has failed, its error is the cause. If the part could not even be made, raise the
+// error in the whole communicator.
 Error Splitter::part_failed(Communicator* part, const Error& error) {
     const Error cause =
         core_.failure_protocol.fatal_error().value_or(FailureProtocol::FatalError{error}).error;

@@ -1,4 +1,4 @@
-// Smaller communicators out of one.
+// Splits a communicator into smaller ones.
 #pragma once
 
 #include <memory>
