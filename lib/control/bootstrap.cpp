@@ -53,7 +53,8 @@ std::vector<Rank> Bootstrap::missing() const {
     return ranks;
 }
 
-// The machines are known: what the service asks in every pass is looked up here, once.
+// All machines are known: stores this machine's counts, which the service thread reads in every
+// pass.
 void Bootstrap::begin_link() {
     const auto found = machines_.find(hash_of(self_.machine_id));
     if (counted_ && found != machines_.end()) {
@@ -216,7 +217,7 @@ void Bootstrap::receive(Rank from, ByteView message) {
     advance();
 }
 
-// Passes on what has become complete.
+// Passes on the state that has become complete.
 void Bootstrap::advance() {
     const Rank parent = tree_parent(self_.rank);
     if (state_ == State::gathering && complete(joined_)) {
@@ -251,7 +252,8 @@ void Bootstrap::linked(bool ok) {
 
 std::vector<Bootstrap::OutgoingMessage> Bootstrap::take_outgoing(bool parent_there) {
     const Rank parent = tree_parent(self_.rank);
-    // On the way to the parent a rank learns what it then says of itself.
+    // Encode this rank's state only now: while it connects to the parent, it may learn attributes
+    // that it reports (found_latency).
     if (parent_there && std::exchange(join_due_, false) && state_ != State::failed)
         send(parent, encode_state(Kind::join));
     const auto waits = std::stable_partition(

@@ -1,13 +1,14 @@
 // The protocol by which a job's ranks assemble: a state machine without I/O, messages in, messages
-// out. Assembly (job/) drives it over the control tree's sockets, tests over whatever carries
-// messages.
+// out. Assembly (job/) drives it over the control tree's sockets; tests carry the messages
+// themselves.
 //
-//   up     join     a subtree is complete; what its ranks want to agree on, where they run, and
-//                   the least that its networks can do
-//   down   ready    all have joined: how many share each machine, and the least of all networks
-//   up     linked   the subtree did the local work in between (shared memory), and whether it could
-//   down   go       everything is set up, or what everyone must do without
-//   both   failed   why the job cannot start; goes to everyone who can still be reached
+//   up     join     the subtree is complete: its settings, its machines, and the worst attributes
+//                   of its transports
+//   down   ready    all ranks have joined: the ranks on each machine, the worst attributes of all
+//   up     linked   the subtree has done the local work in between (shared memory): true if it
+//                   succeeded
+//   down   go       every rank starts: true if the local work succeeded on all ranks
+//   both   failed   why the job cannot start; goes to every rank that can still be reached
 //
 // Each rank sends and gets O(children) messages; the slowest path is 4 × the tree's depth.
 #pragma once
@@ -30,12 +31,12 @@ public:
     struct Self {
         Rank rank = 0;
         Rank size = 1;
-        std::string host_id;     // what counts as one host
-        std::string machine_id;  // whose cores are shared
-        CoreSet cores;           // those of them that this rank may use
+        std::string host_id;     // ranks with the same id share a host
+        std::string machine_id;  // ranks with the same id share its cores
+        CoreSet cores;           // the machine's cores that this rank may use
         /// Settings that must be the same everywhere, by name.
         std::vector<std::pair<std::string, std::string>> agree;
-        std::vector<LinkAttributes> transports;  // as many everywhere
+        std::vector<LinkAttributes> transports;  // the same number on every rank
     };
     enum class State : uint8_t { gathering, link, linking, done, failed };
     struct OutgoingMessage {
@@ -47,14 +48,14 @@ public:
 
     /// A message from the parent or a child; anything else or malformed fails the job.
     void receive(Rank from, ByteView message);
-    /// This rank has found out, before it met its parent, that a small message over one of its
-    /// transports takes at least so long.
+    /// Called before this rank has met its parent: a small message over that transport takes at
+    /// least latency_us.
     void found_latency(std::size_t transport, double latency_us);
-    /// In state link: the local work is over; could it be done?
+    /// In state link: the local work is over. ok: it succeeded.
     void linked(bool ok);
-    /// This rank cannot go on (a deadline, a lost child): tells the others why.
+    /// Called if this rank cannot continue (a deadline, a lost child): tells the other ranks why.
     void fail_with(const Error& error);
-    /// A child has connected: if the start has failed by then, it is told why, as the others were.
+    /// A child has connected: if the start has failed by then, sends it the reason.
     void child_connected(Rank child);
 
     State state() const { return state_; }
@@ -68,13 +69,13 @@ public:
 
     // From state link on:
     bool one_host() const { return one_host_; }
-    /// Ranks on this rank's machine, and the cores that they may use between them; none if there
-    /// are too many machines to have counted.
+    /// The number of ranks on this rank's machine, and of the cores that they may use together; 0
+    /// if there were too many machines to count.
     uint32_t machine_ranks() const { return machine_ranks_; }
     uint32_t machine_cores() const { return machine_cores_; }
     /// Ranks per core on the fullest machine, equal on all ranks; 0 if that is not known.
     double crowding() const;
-    /// The worst of all ranks', in the order of Self::transports.
+    /// The worst attributes of all ranks, in the order of Self::transports.
     const std::vector<LinkAttributes>& worst() const { return worst_; }
     // In state done:
     bool all_linked() const { return all_linked_; }
@@ -104,13 +105,13 @@ private:
     State state_ = State::gathering;
     Error error_;
     std::vector<OutgoingMessage> outgoing_;
-    bool join_due_ = false;        // for the parent
+    bool join_due_ = false;        // the join message for the parent is due
     std::map<Rank, bool> joined_;  // per child
     std::map<Rank, bool> linked_;  // per child, and this rank itself
     bool one_host_ = true;
     bool counted_ = true;  // machines_ is complete
     std::map<uint64_t, Machine> machines_;
-    std::vector<LinkAttributes> worst_;  // of the ranks heard of so far
+    std::vector<LinkAttributes> worst_;  // of the ranks that have joined so far
     uint32_t machine_ranks_ = 0;
     uint32_t machine_cores_ = 0;
     bool all_linked_ = true;

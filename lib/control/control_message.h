@@ -13,20 +13,20 @@ namespace tutti {
 struct ControlMessage {
     enum class Kind : uint8_t {
         failed = 1,  // flood: the communicator is over; code, rank at fault, text; tag.sequence:
-                     // the first operation that it ends whatever has arrived
+                     // the first operation that it ends even if all its data has arrived
         mismatch,    // flood: operations from `tag.sequence` on fail; rank, text
         quiet,       // up: the subtree runs nothing of the failed epoch; tag.sequence: its last one
         resume,      // down: a new epoch begins after operation number tag.sequence
         bye,         // flood: `rank` has left in order; tag.sequence: its last operation; after a
                      // failure: code, text, tag.root: the rank at fault, tag.plan: the sequence
-        stall,       // up: `rank` waits in the operation `tag` for suspiciously long
-        query,       // down: who knows the operation `tag` that `rank` waits in?
+        stall,       // up: `rank` has waited suspiciously long in the operation `tag`
+        query,       // down: asks every rank about the operation `tag`, in which `rank` waits
         late,        // up: `rank` has not called it yet; tag.sequence: the operation
-        suspect,     // down: what `late` said
+        suspect,     // down: the content of a `late` message
         propose,     // up (strict): the subtree agrees on `tag`
-        agreed,      // down (strict): everyone does
-        here,        // to the neighbour that said stall or query: heard
-        silent,      // flood: `rank`, a neighbour of the sender's, does not say so
+        agreed,      // down (strict): all ranks agree on `tag`
+        here,        // to a neighbour that sent stall or query: this rank is alive
+        silent,      // flood: `rank`, a neighbour of the sender, has not sent `here`
     };
     Kind kind{};
     uint32_t comm = 0;

@@ -20,16 +20,16 @@ struct ControlTree::Link {
     UninheritedFd fd;
     Bytes in;  // reactor's thread only
     std::mutex mutex;
-    Bytes out;  // guarded by mutex, as the next two
+    Bytes out;  // `mutex` guards this and the next two
     bool closed = false;
-    bool clogged = false;  // its peer takes nothing: hung up, and the reactor's thread will see it
+    bool clogged = false;  // the peer reads nothing: shut down, the reactor's thread will drop it
     bool retired = false, finished = false;  // guarded by the tree's mutex
 };
 
 namespace {
 
-// Also where what it said before it went has not been read yet: a program that drives its
-// communicators itself may have computed for long.
+// True even if the peer's last messages have not been read yet: with manual progress the program
+// may have computed for a long time.
 bool has_closed(int fd) {
     pollfd end{fd, POLLRDHUP, 0};
     return ::poll(&end, 1, 0) > 0;
@@ -117,7 +117,8 @@ void ControlTree::read(const LinkPtr& link) {
     for (;;) {
         const ssize_t got = ::recv(link->fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
-        // A shortage of this process is no end of the peer's: the reactor calls again.
+        // A shortage in this process does not mean that the peer has ended: the reactor calls
+        // again.
         const ErrnoClass errno_class = got < 0 ? classify_errno(errno) : ErrnoClass::peer;
         if (got < 0 && (errno_class == ErrnoClass::again || errno_class == ErrnoClass::shortage))
             break;
@@ -151,7 +152,7 @@ void ControlTree::write(Link& link) {
         const ssize_t sent =
             ::send(link.fd.get(), link.out.data(), link.out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0) break;  // full, or broken: then the reader sees it
+        if (sent < 0) break;  // full; if broken, read() finds out
         link.out.erase(link.out.begin(), link.out.begin() + sent);
     }
     if (link.closed) return;
@@ -170,7 +171,7 @@ bool ControlTree::put(Link& link, ByteView message) {
     const std::lock_guard lock(link.mutex);
     if (link.closed || link.clogged || has_closed(link.fd.get())) return false;
     if (link.out.size() + sizeof bytes + message.size() > limits_.unsent_control_bytes) {
-        // Callers hold locks: the reactor's thread tells of the loss.
+        // Callers hold locks, so the reactor's thread reports the loss.
         link.clogged = true;
         ::shutdown(link.fd.get(), SHUT_RDWR);
         return false;

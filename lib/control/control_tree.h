@@ -1,5 +1,5 @@
-// The control tree's connections, and detours where a rank of it is gone: short messages, never
-// data.
+// The control tree's connections, and detours around ranks that are gone. They carry short
+// messages, never data.
 #pragma once
 
 #include <functional>
@@ -15,14 +15,15 @@
 
 namespace tutti {
 
-/// Messages are framed by a 32-bit length, at most max_message_bytes. send and flood from any
-/// thread; they never block (what the kernel does not take is queued). Handlers run on the
+/// Messages are framed by a 32-bit length, at most max_message_bytes. Any thread may call send and
+/// flood; they never block, but queue output that the kernel does not take. Handlers run on the
 /// reactor's thread.
 class ControlTree {
 public:
     static constexpr std::size_t max_message_bytes = 64 * 1024;
-    /// A branch's end is the end of its peer, which has one. Two ranks may have made a detour to
-    /// each other at once; whether its end is its peer's, a call tells.
+    /// A peer has one branch, and the branch's end means that the peer has ended. Two ranks may
+    /// open a detour to each other at once; after a detour's end, a new connection attempt tells
+    /// whether the peer has ended.
     enum class LinkKind : uint8_t { branch, detour };
     struct Handlers {
         std::function<void(Rank from, ByteView message)> message;
@@ -36,7 +37,7 @@ public:
         Rank rank = nobody;
         LinkKind kind = LinkKind::branch;
         Bytes encode() const { return ByteWriter().put(version).put(rank).put(kind).take(); }
-        /// A hello of another version has only version and rank set. Nothing: it is malformed.
+        /// A hello of another version has only version and rank set. nullopt: it is malformed.
         static std::optional<Hello> decode(ByteView bytes);
     };
 
@@ -44,21 +45,21 @@ public:
     ~ControlTree();
     ControlTree(const ControlTree&) = delete;
 
-    /// Takes over an authenticated connection. invalid: it would be that peer's second branch, or
-    /// it has too many.
+    /// Takes over an authenticated connection. `invalid`: the peer has a branch already, or too
+    /// many connections.
     Result<> attach(Rank peer, UniqueFd fd, LinkKind kind);
-    /// false: no connection to that peer takes messages any more, or none ever did.
+    /// False: no connection to that peer takes messages any more, or there was none.
     bool send(Rank to, ByteView message);
     void flood(ByteView message, Rank except);
-    /// Also to peers that take no other messages any more.
+    /// The same, and to retired peers, too.
     void flood_last(ByteView message);
-    /// That peer takes no messages any more; what it has sent still comes.
+    /// The peer takes no more messages; the messages that it has sent are still read.
     void retire(Rank peer);
-    /// Nothing comes from that peer any more.
+    /// The peer sends no more messages.
     void finish(Rank peer);
-    /// Whether that is so of all of them.
+    /// True if every peer is finished.
     bool finished();
-    /// True when everything queued has been handed to the kernel, but for who is finished.
+    /// True when the kernel has taken all queued output, except output for finished peers.
     bool flushed();
     /// Closes all connections; no handler runs for them any more.
     void close();
@@ -81,7 +82,7 @@ private:
     Handlers handlers_;
     const PeerLimits limits_;
     std::mutex mutex_;                    // guards links_; each link's output has its own
-    std::multimap<Rank, LinkPtr> links_;  // of several to one peer, the first is written to
+    std::multimap<Rank, LinkPtr> links_;  // if a peer has several, the first is written to
 };
 
 }  // namespace tutti

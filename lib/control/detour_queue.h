@@ -1,4 +1,4 @@
-// Messages that wait for a connection past a rank of the control tree that is gone: without I/O.
+// Messages that wait for a connection around a gone rank of the control tree: without I/O.
 #pragma once
 
 #include <map>
@@ -11,21 +11,23 @@
 namespace tutti {
 
 /// Messages for one rank keep their order: while some wait, later ones wait behind them. A
-/// connection may be wanted for no message, too. Its owner guards it.
+/// connection may be wanted without a message, too. The caller holds the lock of the object that
+/// owns the queue.
 class DetourQueue {
 public:
     /// Takes the message if others wait for that rank.
     bool add_behind_others(Rank to, Bytes& message);
-    /// The way there that the message lacks is wanted. False: there is none; the message is gone.
+    /// Queues the message and asks for a connection. False: the way there was closed; the message
+    /// is dropped.
     bool add(Rank to, Bytes message);
-    /// A connection is wanted, to find out whether that rank is still there.
+    /// Asks for a connection, to find out whether that rank is still there.
     void request(Rank to) { waiting_.try_emplace(to); }
 
-    /// A rank that a connection is wanted to; nobody if there is none.
+    /// A rank to which a connection is wanted; nobody if there is none.
     Rank next() const { return waiting_.empty() ? nobody : waiting_.begin()->first; }
     /// The messages for that rank, which is connected now, in order.
     std::vector<Bytes> take(Rank to);
-    /// There was no way to that rank, and will be none: what waits for it is dropped.
+    /// Closes the way to that rank for good, because there is none, and drops its messages.
     void close(Rank to);
 
 private:

@@ -7,8 +7,8 @@
 namespace tutti {
 namespace {
 
-// A rank that is gone may have said bye, or have ended because of another's end: the news of that
-// are on their way.
+// A rank that is gone may have said bye, or have ended because another rank did: wait this long for
+// the message that says so.
 constexpr int64_t bye_patience_ns = 500'000'000;
 
 }  // namespace
@@ -16,7 +16,7 @@ constexpr int64_t bye_patience_ns = 500'000'000;
 FailureProtocol::FailureProtocol(Rank rank, Rank size, uint32_t comm, FailureProtocolHost& host)
     : context_(rank, size, comm, host), inquiry_(context_, *this), strict_(context_, *this) {}
 
-// The one that left first is the cause; others may have left because of it.
+// The rank that left after the fewest operations is the cause; others may have left because of it.
 Error FailureProtocol::departed_error() const {
     const auto first = std::min_element(departed_.begin(), departed_.end(),
                                         [](auto& a, auto& b) { return a.second < b.second; });
@@ -27,7 +27,7 @@ Error FailureProtocol::departed_error() const {
         .value();
 }
 
-// The call of that number gets the mismatch.
+// Returns the mismatch for call `number`, and keeps the lowest such number.
 Error FailureProtocol::mismatch_of_call(uint64_t number) {
     if (first_heard_ == 0 || number < first_heard_) first_heard_ = number;
     return *mismatch_;
@@ -35,8 +35,8 @@ Error FailureProtocol::mismatch_of_call(uint64_t number) {
 
 std::optional<Error> FailureProtocol::verdict(uint64_t sequence) {
     const Lock lock(context_.mutex);
-    // A mismatch that is known came before the end, and may be its cause: a rank that hears of it
-    // may abort.
+    // A known mismatch came before the end and may be its cause: a rank that gets the mismatch may
+    // abort.
     if (mismatch_ && sequence >= mismatch_from_)
         return mismatch_of_call(operation_number(sequence));
     if (dead_) return dead_;
@@ -96,12 +96,12 @@ Result<FailureProtocol::CallDecision> FailureProtocol::admit(uint64_t next_numbe
                                       [&](auto& d) { return next_number > d.second; });
     const bool mismatch_is_due = !unreported_.empty() || (mismatch_ && first_heard_ == 0);
     if (!dead_ && departed && !mismatch_is_due) dead_ = departed_error();
-    // After a loss a call may still find all that it needs.
+    // After a loss a call may still get all data that it needs.
     if (dead_ && tolerated_loss_locked(epoch_ << Tag::epoch_shift | next_number) != nobody)
         return CallDecision::proceed;
     if (dead_ && unreported_.empty())
         return tl::unexpected(mismatch_is_due ? mismatch_of_call(next_number) : *dead_);
-    // As many calls for each as the others have made.
+    // For each mismatch, refuse as many calls as failed on the other ranks.
     if (!unreported_.empty()) {
         Error error = unreported_.front().error;
         if (--unreported_.front().calls == 0) unreported_.pop_front();
@@ -110,9 +110,9 @@ Result<FailureProtocol::CallDecision> FailureProtocol::admit(uint64_t next_numbe
     }
     if (!mismatch_) return CallDecision::proceed;
     if (first_heard_ != 0) return CallDecision::wait;
-    // A call from before the mismatch, which others may have returned from already.
+    // The call precedes the mismatch; other ranks may have completed it already.
     if (next_number < operation_number(mismatch_from_)) return CallDecision::proceed;
-    // Operations that still run here will tell of it, and are counted: this call is one too many.
+    // Operations that still run here will return the mismatch and are counted: this call must wait.
     if (!self_quiet_) return CallDecision::wait;
     return tl::unexpected(mismatch_of_call(next_number));
 }
@@ -122,8 +122,8 @@ void FailureProtocol::raise(const Error& error) {
     context_.host.apply_verdicts();
 }
 
-// The first cause stands; later ones are mostly its consequences. But that somebody has left is no
-// news of this rank's, and ends nobody's messages.
+// The first failure stands; later ones are mostly its consequences. If a rank has only left (dead_
+// without failure_), there is no failure yet: nothing was flooded, and messages go on.
 void FailureProtocol::end(const Error& error, uint64_t from_sequence, Rank except) {
     const Lock lock(context_.mutex);
     if (failure_) {
@@ -139,7 +139,8 @@ void FailureProtocol::end(const Error& error, uint64_t from_sequence, Rank excep
         failure_->tag.sequence = from_sequence;
         context_.flood(*failure_, except);
     }
-    // It passes nothing on: those that it would have told hear it from who takes its place.
+    // The lost rank passes nothing on: its neighbours hear from the rank that replaces it in the
+    // tree.
     if (error.code == Code::peer_lost && error.rank != nobody && error.rank != context_.rank)
         replace(error.rank, true);
 }
@@ -185,8 +186,8 @@ std::optional<uint64_t> FailureProtocol::failing_epoch() {
     return mismatch_ ? std::optional(epoch_) : std::nullopt;
 }
 
-// Whether the caller has yet to call what comes before the mismatch. Operations that others ran and
-// this rank was refused have numbers all the same.
+// True if the caller has yet to make a call that precedes the mismatch. begun_after_ counts the
+// operations that other ranks ran and this rank was refused.
 bool FailureProtocol::behind_mismatch(uint64_t last_number) const {
     return std::max(last_number, begun_after_) + 1 < operation_number(mismatch_from_);
 }
@@ -199,7 +200,8 @@ void FailureProtocol::quiet(uint64_t epoch, uint64_t last_number) {
     last_number = std::max(last_number, begun_after_);
     self_quiet_ = true;
     quiet_number_ = std::max(quiet_number_, last_number);
-    // From the first that failed on, all that was issued; one that was refused has no number.
+    // Count all operations issued from the first failed one on. A refused call has no number, but
+    // counts.
     if (first_heard_ != 0) own_failed_ = std::max(last_issued + 1, first_heard_ + 1) - first_heard_;
     most_failed_ = std::max(most_failed_, own_failed_);
     handle_quiet(lock);
@@ -232,12 +234,12 @@ void FailureProtocol::handle_resume(uint64_t sequence, uint64_t failed) {
         const Lock lock(context_.mutex);
         if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
     }
-    // The host makes sure that nothing runs, and learns the number, before the alarm ends.
+    // The host takes all streams and sets the next number before the alarm ends.
     context_.host.resume(sequence);
     const Lock lock(context_.mutex);
     epoch_ += 1;
     begun_after_ = operation_number(sequence);
-    // A rank that was idle still owes its caller the news, and one that was slow more of it.
+    // If fewer calls failed here than on other ranks, the next calls here get the mismatch.
     const uint64_t heard = first_heard_ == 0 ? 0 : std::max<uint64_t>(own_failed_, 1);
     const uint64_t all = std::max<uint64_t>(failed, 1);
     if (mismatch_ && heard < all) unreported_.push_back({*mismatch_, all - heard});
@@ -272,14 +274,15 @@ void FailureProtocol::send_bye(uint64_t last_number) {
 }
 
 void FailureProtocol::handle_bye(const ControlMessage& message, Rank from) {
-    // Before this rank takes the leaver for the cause of what it has not got from it.
+    // First, so that this rank does not blame the leaving rank for data that it does not get.
     if (message.code != Code::ok)
         end(told_error(message.code, message.tag.root, context_.size, message.text),
             message.tag.plan, from);
     Lock lock(context_.mutex);
     if (message.rank < 0 || message.rank >= context_.size || said_bye(message.rank)) return;
-    // It has told its neighbours, who know each other from now on. What came to it from one of them
-    // when it had gone has not reached the others: other ranks' byes, where it did not know all.
+    // The leaving rank has told its neighbours, which are each other's neighbours from now on. It
+    // has not passed on messages that reached it after it had left. If it did not know all byes,
+    // they are sent again.
     context_.flood(message, from);
     const bool knew_all = message.tag.count == departed_.size();
     departed_.emplace_back(message.rank, operation_number(message.tag.sequence));
@@ -288,12 +291,14 @@ void FailureProtocol::handle_bye(const ControlMessage& message, Rank from) {
     const bool replaced = without_bye_.erase(message.rank) > 0;
     const bool neighbours = !replaced && !replace(message.rank, !knew_all).empty();
     without_bye_.erase(message.rank);
-    // It may have been the one that was waited for, or have taken this rank's "quiet" along.
+    // The leaving rank may have been the last child without a "quiet", or may not have passed on
+    // this rank's "quiet".
     quiet_sent_ = quiet_sent_ && !replaced && !neighbours;
     handle_quiet(lock);
 }
 
-/// The new neighbours in its place are told the news that it may not have passed on.
+/// Replaces a gone rank in the tree, and sends its new neighbours the messages that it may not have
+/// passed on.
 std::vector<Rank> FailureProtocol::replace(Rank rank, bool byes) {
     if (context_.tree.has_left(rank)) return {};
     without_bye_.insert(rank);
@@ -310,7 +315,7 @@ void FailureProtocol::unreachable(Rank peer) {
         const int64_t now = context_.now_ns();
         bye_until_ns_[peer] = now + bye_patience_ns;
         if (next_lost_ns_ == 0) next_lost_ns_ = now + bye_patience_ns;
-        // It may have been asked, or was to pass a question on.
+        // The peer may have got a question and neither answered it nor passed it on.
         question = inquiry_.interrupted(now);
         if (replace(peer, true).empty()) question.reset();
     }
@@ -367,7 +372,7 @@ void FailureProtocol::peer_lost(Rank peer, const std::string& cause) {
 }
 
 void FailureProtocol::receive(Rank from, const ControlMessage& message) {
-    // Only the news of a failure may name no rank.
+    // Only a failure message may name no rank.
     const bool of_member = message.rank >= 0 && message.rank < context_.size;
     if (message.kind != ControlMessage::Kind::failed && !of_member) return;
     {
@@ -405,7 +410,7 @@ void FailureProtocol::receive(Rank from, const ControlMessage& message) {
             return inquiry_.receive(from, message);
         case ControlMessage::Kind::here:
         case ControlMessage::Kind::silent:
-            return;  // heard above
+            return;  // note_alive() has handled it
         case ControlMessage::Kind::propose:
         case ControlMessage::Kind::agreed:
             return strict_.receive(from, message);

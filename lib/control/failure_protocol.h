@@ -33,37 +33,37 @@ namespace tutti {
 /// A lost rank's messages arrive no later than this after the news of its loss.
 constexpr int64_t on_the_way_ns = 20'000'000;
 
-/// Any thread may call anything; receive() and peer_lost() come from the reactor's.
+/// Any thread may call any function; the reactor's thread calls receive() and peer_lost().
 class FailureProtocol final : private FailureState {
 public:
     FailureProtocol(Rank rank, Rank size, uint32_t comm, FailureProtocolHost& host);
 
-    /// False while all is well: the only thing hot paths look at. Sequentially consistent, so that
+    /// False while all is well; hot paths check nothing else. Sequentially consistent, so that
     /// either an issuer sees the alarm or apply_verdicts() sees the issuer's stream taken.
     bool alarm() const { return alarm_.load(std::memory_order_seq_cst); }
 
-    /// Why the operation of that sequence must end now, if it must; after a loss, why it cannot get
-    /// more from the rank that is gone.
+    /// The error with which the operation of that sequence must end now, if it must. After a loss,
+    /// the error of an operation that needs more data from the lost rank.
     std::optional<Error> verdict(uint64_t sequence);
-    /// The rank that is gone, while the operation of that sequence may still get all that it needs:
-    /// what that rank had sent before, and what the others pass on. Else nobody.
+    /// The lost rank, while the operation of that sequence may still get all its data: data that
+    /// the lost rank had sent, and data that other ranks pass on. Else nobody.
     Rank tolerated_loss(uint64_t sequence);
-    /// It lacks something from the rank that is gone: with it fail, on every rank, all that come
-    /// after it.
+    /// The operation lacks data of the lost rank: it fails on every rank, and so do all later ones.
     void fail_after_loss(uint64_t sequence);
 
     struct FatalError {
         Error error;
         /// No operation is known to have failed for the loss that this error reports: a receive may
-        /// still take what the lost rank had sent.
+        /// still take a message that the lost rank had sent.
         bool may_receive = false;
     };
-    /// Why nothing works any more, if that is so for everyone: not after a mismatch, nor where only
-    /// operations are refused because somebody has left.
+    /// The error that has ended the communicator on every rank. nullopt after a mismatch, and while
+    /// calls are only refused because a rank has left.
     std::optional<FatalError> fatal_error();
-    /// Set when it is over for everyone: for waits that are not for its operations.
+    /// Set once the communicator has ended on every rank; cancels waits for other things than its
+    /// operations.
     const std::atomic<bool>& ended() const { return ended_; }
-    /// Whether that rank has said bye; any_rank: whether all the others have.
+    /// True if that rank has said bye; any_rank: if all other ranks have.
     bool has_left(Rank rank);
     static constexpr Rank any_rank = nobody;
 
@@ -72,11 +72,11 @@ public:
     /// each rank gets the error once for every call that failed.
     Result<CallDecision> admit(uint64_t next_number);
 
-    /// The epoch that has a mismatch, if this one has.
+    /// The current epoch if it has a mismatch.
     std::optional<uint64_t> failing_epoch();
-    /// Nothing of that epoch runs here any more, as was seen after failing_epoch() had said so: who
-    /// looked earlier may have missed what began since. Not taken for an answer while the caller
-    /// has yet to call what comes before the mismatch.
+    /// No operation of that epoch runs here any more. The caller has checked this after
+    /// failing_epoch() had returned the epoch, because until then operations could begin. Ignored
+    /// while the caller has yet to make a call that precedes the mismatch.
     void quiet(uint64_t epoch, uint64_t last_number);
 
     void raise(const Error& error) override;
@@ -89,10 +89,11 @@ public:
     void receive(Rank from, const ControlMessage& message);
     /// A peer's connection ended; ignored after its bye.
     void peer_lost(Rank peer, const std::string& cause);
-    /// A peer's process has ended, in order or not: it is lost unless its bye comes soon. Until
-    /// then others take its place in the tree.
+    /// A peer's process has ended, in order or not: it is lost unless its bye comes soon. Other
+    /// ranks take its place in the tree at once.
     void unreachable(Rank peer);
-    /// Whether that time is over. For who waits, now and then.
+    /// Reports peers whose bye has not come in time as lost. Waiting threads call this now and
+    /// then.
     void check_unreachable();
 
 private:
@@ -132,31 +133,31 @@ private:
     Inquiry inquiry_;
     StrictCalls strict_;
     std::atomic<bool> alarm_{false}, ended_{false};
-    // The context's mutex guards what follows.
+    // The context's mutex guards the members below.
     uint64_t epoch_ = 0;
     uint64_t begun_after_ = 0;       // the number of the last operation before this epoch
-    std::optional<Error> dead_;      // what operations get from now on
+    std::optional<Error> dead_;      // the error of all operations from now on
     std::optional<Error> mismatch_;  // of this epoch
     std::optional<ControlMessage> failure_,
-        disagreement_;  // as everyone is told of them; the failure's
+        disagreement_;  // as flooded to all ranks; the failure's
                         // sequence is the first that it ends
     uint64_t mismatch_from_ = 0;
-    uint64_t first_heard_ = 0;  // the number of the first call here that got it; 0: none has
+    uint64_t first_heard_ = 0;  // number of the first call here that got it; 0: none
     struct UnreportedMismatch {
         Error error;
         uint64_t calls = 0;
     };
     std::deque<UnreportedMismatch>
-        unreported_;  // mismatches of epochs that are over, and how many calls are to get each
+        unreported_;  // mismatches of past epochs, with the number of calls that get each
     bool self_quiet_ = false, quiet_sent_ = false;
     std::set<Rank> quiet_children_;
     uint64_t quiet_number_ = 0;
     uint64_t own_failed_ = 0,
              most_failed_ = 0;  // calls that the mismatch failed: here, in the subtree
     std::vector<std::pair<Rank, uint64_t>> departed_;  // rank, its last operation; first come first
-    std::set<Rank> without_bye_;                       // are gone, and replaced in the tree
-    std::map<Rank, int64_t> bye_until_ns_;             // of these, that are not lost yet
-    std::atomic<int64_t> next_lost_ns_{0};             // the first of those times, 0: none
+    std::set<Rank> without_bye_;                       // gone, and replaced in the tree
+    std::map<Rank, int64_t> bye_until_ns_;             // by rank: when its bye is overdue
+    std::atomic<int64_t> next_lost_ns_{0};             // the earliest of these times; 0: none
 };
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Which ranks of the job a communicator has.
+// The map between a communicator's ranks and the job's.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class Group {
 public:
     /// The whole job.
     Group(Rank rank, Rank size) : rank_(rank), size_(size) {}
-    /// Some of it: members[r] is the job's rank of rank r.
+    /// Some of the job's ranks: members[r] is the job's rank of rank r.
     Group(uint32_t id, std::vector<Rank> members, Rank rank)
         : id_(id),
           rank_(rank),

@@ -9,14 +9,14 @@ constexpr int64_t ms = 1'000'000;
 constexpr int64_t stall_window_ns = 50 * ms;
 constexpr int64_t first_question_ns = 100 * ms;
 constexpr int64_t question_growth = 4;
-// The last question comes so long before the deadline, or a quarter of its time: answers take the
-// tree's latency, and that of programs that drive their communicators themselves.
+// The last question is asked this long before the deadline, or a quarter of the time-out if that is
+// less. Answers take the tree's latency, and longer from programs with manual progress.
 constexpr int64_t last_question_ms = 500;
-// A rank that has not answered a question for so long is reported with the next one.
+// If a neighbour has not answered for this long, the next question reports it as silent.
 constexpr int64_t silence_ns = 100 * ms;
 constexpr int64_t longest_pause_ns = 2'000'000'000;  // between questions
 
-// True if it was not there.
+// True if the rank was inserted.
 bool insert_few(std::vector<Rank>& ranks, Rank rank) {
     const auto place = std::lower_bound(ranks.begin(), ranks.end(), rank);
     if (ranks.size() == Late::most_named || (place != ranks.end() && *place == rank)) return false;
@@ -60,8 +60,8 @@ void Inquiry::handle_stall(const ControlMessage& message) {
     {
         const Lock lock(context_.mutex);
         if (message.tag.epoch() != state_.epoch()) return;
-        // Stalled ranks come in crowds: one question about an operation serves them all for a
-        // while.
+        // Many ranks stall at once: within stall_window_ns, one question about an operation serves
+        // all.
         const int64_t now = context_.now_ns();
         if (message.tag.sequence <= stall_.tag.sequence && now < stall_ns_ + stall_window_ns)
             return;
@@ -125,7 +125,7 @@ void Inquiry::handle_suspect(const ControlMessage& message) {
     note_late(message);
 }
 
-// The first answer to a question takes the place of what was said before. True if it is news.
+// The first answer to a question replaces the answers to earlier ones. True if the answer is new.
 bool Inquiry::note_late(const ControlMessage& message) {
     if (!late_heard_ || late_sequence_ != message.tag.sequence) late_ = {};
     late_heard_ = true;
@@ -138,7 +138,7 @@ bool Inquiry::note_late(const ControlMessage& message) {
     return insert_few(late_.ranks, message.rank);
 }
 
-// ---- who says nothing at all, with the mutex
+// ---- silent neighbours, with the mutex held
 
 void Inquiry::ask(Rank neighbour, const ControlMessage& message) {
     context_.host.send_control(neighbour, message);
@@ -166,7 +166,7 @@ bool Inquiry::note_alive(Rank from, const ControlMessage& message) {
     unheard_.erase(from);
     silent_ms_.erase(from);
     if (message.kind == ControlMessage::Kind::silent) handle_silent(message, from);
-    // A question that reaches this rank may come from one that others have not told what they know.
+    // A neighbour that asks may not have got the failure messages that this rank knows.
     if (message.kind == ControlMessage::Kind::stall ||
         message.kind == ControlMessage::Kind::query) {
         context_.host.send_control(from, context_.make(ControlMessage::Kind::here, {}));

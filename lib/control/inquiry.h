@@ -1,6 +1,6 @@
-// Questions about an operation that takes long: which ranks have not called it, which called
-// something else, and which say nothing at all. They go up the communicator's tree to the root,
-// from there down to everyone, and the answers the same way.
+// Questions about an operation that takes long: which ranks have not called it, have called
+// something else, or do not answer. A question goes up the communicator's tree to the root and from
+// there down to every rank; answers go the same way.
 #pragma once
 
 #include <map>
@@ -12,48 +12,49 @@
 
 namespace tutti {
 
-/// The ranks that had not called an operation when everyone was asked last.
+/// The ranks that had not called an operation at the last question.
 struct Late {
     static constexpr std::size_t most_named = 8;
-    std::vector<Rank> ranks;  // in order, so many of them
-    bool answered = false;    // the last question; else these were late when it was asked before
-    // Have not called it because they wait themselves, in an earlier call, and for whom; as many at
-    // most.
+    std::vector<Rank> ranks;  // in order, at most most_named
+    bool answered = false;    // these ranks answered the last question; else an earlier one
+    // Ranks that still wait in an earlier call, with the rank for which each waits; at most
+    // most_named.
     std::map<Rank, Rank> waiting;
-    std::map<Rank, int64_t> silent_ms;  // do not answer at all, and since when; as many at most
-    /// The one to name, nobody if there is none.
+    std::map<Rank, int64_t> silent_ms;  // time without an answer; at most most_named ranks
+    /// The late rank that an error names; nobody if there is none.
     Rank first() const { return ranks.empty() ? nobody : ranks.front(); }
     std::vector<Rank> silent_for(int64_t least_ms) const;
-    /// The first that waits, and the end of the chain of ranks that wait for each other. Those that
-    /// wait for the rank `own`, which asks, are the end.
+    /// The first waiting rank, and the end of the chain of ranks that wait for each other. A rank
+    /// that waits for `own`, the rank that asks, ends the chain.
     std::pair<Rank, Rank> chain(Rank own) const;
     /// "ranks 3, 5".
     std::string names() const { return names_of(ranks); }
     static std::string names_of(const std::vector<Rank>& ranks);
 };
 
-/// Any thread may call anything but what says otherwise.
+/// Any thread may call a function unless its comment says otherwise.
 class Inquiry {
 public:
     Inquiry(ProtocolContext& context, FailureState& state) : context_(context), state_(state) {}
 
-    /// Waiting suspiciously long: finds out who is missing, or who called something else.
+    /// Called after a suspiciously long wait: finds the ranks that have not called the operation,
+    /// or have called something else.
     void stalled(const Tag& tag) { handle_stall(context_.make(ControlMessage::Kind::stall, tag)); }
-    /// When one that has waited since then asks again: ever more rarely, and once more shortly
-    /// before its deadline, as who was late may be there by then.
+    /// The time of the next question of a thread that waits since began_ns. Questions become rarer,
+    /// and one comes shortly before the deadline, because a late rank may have called by then.
     static int64_t ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms);
     Late late(uint64_t sequence);
-    /// The same of those whom everyone waits for after a mismatch: they have yet to call what comes
-    /// before it.
+    /// The same after a mismatch, for the ranks that have yet to make a call that precedes it.
     void ask_who_is_behind();
     Late behind();
 
-    /// Notes that a neighbour is there. With the mutex; true: the news say nothing more.
+    /// Notes that a neighbour is alive. With the mutex held. True: the message needs no more
+    /// handling.
     bool note_alive(Rank from, const ControlMessage& message);
     /// Takes a question or an answer, after note_alive().
     void receive(Rank from, const ControlMessage& message);
-    /// The question under way, if a neighbour that is gone may have kept it; it may be asked again
-    /// at once. With the mutex.
+    /// The current question, if a gone neighbour may have kept it; it may be asked again at once.
+    /// With the mutex held.
     std::optional<ControlMessage> interrupted(int64_t now);
     void ask_again(const ControlMessage& question) { handle_stall(question); }
 
@@ -71,14 +72,14 @@ private:
 
     ProtocolContext& context_;
     FailureState& state_;
-    // The context's mutex guards these.
-    Late late_;                // as far as this rank has heard
-    bool late_heard_ = false;  // since it was asked last
+    // The context's mutex guards the members below.
+    Late late_;                // from the answers that have reached this rank
+    bool late_heard_ = false;  // an answer has come since the last question
     uint64_t late_sequence_ = 0;
-    ControlMessage stall_;  // passed on already
+    ControlMessage stall_;  // the last question passed on
     int64_t stall_ns_ = 0;
-    std::map<Rank, int64_t> unheard_;    // neighbours, since when they were asked and said nothing
-    std::map<Rank, int64_t> silent_ms_;  // as everyone was told; until the next question
+    std::map<Rank, int64_t> unheard_;    // neighbours: time of the first unanswered question
+    std::map<Rank, int64_t> silent_ms_;  // as flooded; cleared by the next question
 };
 
 }  // namespace tutti

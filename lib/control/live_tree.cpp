@@ -25,7 +25,7 @@ bool LiveTree::is_neighbour(Rank rank) const {
            std::find(children_.begin(), children_.end(), rank) != children_.end();
 }
 
-// From its own place up through those that this rank has taken over.
+// Walks from this rank's own place up through the places that it has taken over.
 void LiveTree::find_neighbours() {
     parent_ = nobody;
     children_.clear();

@@ -1,5 +1,5 @@
-// A communicator's tree while ranks leave it: whoever has left is replaced by the first rank below
-// it that is there.
+// A communicator's tree while ranks leave it: the first remaining rank below a rank that has left
+// takes its place.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace tutti {
 
-/// One rank's view. It needs no more than who has left, so that ranks that know the same agree.
+/// One rank's view. It depends only on the set of ranks that have left, so ranks that know the same
+/// set agree.
 class LiveTree {
 public:
     LiveTree(Rank rank, Rank size);
@@ -18,8 +19,8 @@ public:
     Rank parent() const { return parent_; }
     const std::vector<Rank>& children() const { return children_; }
 
-    /// The ranks that are neighbours from now on, in the other's place: those above and below it
-    /// know each other then. Not twice for one rank, and not for this one.
+    /// Notes that a rank has left; returns the ranks that are this rank's neighbours from now on in
+    /// its place. Called once per rank, and not for this rank itself.
     std::vector<Rank> remove(Rank rank);
 
 private:

@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-constexpr int most_ended_detours = 3;  // of one peer that are looked into
+constexpr int most_ended_detours = 3;  // per peer, after which it is not called again
 
 }  // namespace
 

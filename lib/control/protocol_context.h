@@ -1,5 +1,5 @@
-// A communicator's ranks as one of them sees them, and what the parts of its failure protocol ask
-// each other.
+// One rank's view of its communicator, and the interfaces between the parts of the failure
+// protocol.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,15 @@ public:
     virtual ~FailureProtocolHost() = default;
     virtual void send_control(Rank to, const ControlMessage& message) = 0;
     virtual const Recorder& recorder() const = 0;
-    /// The clock of everything that the protocol times: a simulation has its own.
+    /// The protocol's clock; a simulation has its own.
     virtual int64_t clock_ns() const { return now_ns(); }
-    /// While the program waits in this communicator: for which rank, nobody if that is not known.
+    /// The rank for which a thread waits in this communicator, nobody if it is not known; nullopt
+    /// if no thread waits.
     virtual std::optional<Rank> blocked_on() = 0;
-    /// Something changed: end what must end, wake whoever sleeps. Never called with locks held.
+    /// The state has changed: end the operations that must end, and wake sleeping threads. Never
+    /// called with locks held.
     virtual void apply_verdicts() = 0;
-    /// The next operation's number follows this sequence's. Called while nothing runs.
+    /// Number the next operations after this sequence. Called while no operation runs.
     virtual void resume(uint64_t sequence) = 0;
 };
 
@@ -34,8 +36,8 @@ struct ProtocolContext {
         : rank(own), size(all), comm(communicator), host(messenger), tree(own, all) {}
 
     ControlMessage make(ControlMessage::Kind kind, const Tag& tag) const;
-    /// To everyone who is there, along the communicator's own tree; each rank passes on what is new
-    /// to it. With the mutex.
+    /// Sends to every remaining rank along the communicator's own tree; each rank passes on a
+    /// message that is new to it. With the mutex held.
     void flood(const ControlMessage& message, Rank except);
     int64_t now_ns() const { return host.clock_ns(); }
 
@@ -46,27 +48,27 @@ struct ProtocolContext {
     LiveTree tree;
 };
 
-/// The failure protocol, to its parts.
+/// The failure protocol's interface for its parts.
 class FailureState {
 public:
     virtual ~FailureState() = default;
-    // With the context's mutex.
+    // With the context's mutex held.
     virtual uint64_t epoch() const = 0;
     /// The first sequence of this epoch's mismatch, if it has one.
     virtual std::optional<uint64_t> mismatch_from() const = 0;
-    /// Whether the caller has yet to call operations from before the mismatch.
+    /// True if the caller has yet to make a call that precedes the mismatch.
     virtual bool behind_mismatch(uint64_t last_number) const = 0;
-    /// Whether the call may still run: it is of this epoch and before its mismatch, and the
-    /// communicator is not over.
+    /// True if the call may still run: it is of this epoch and before its mismatch, and the
+    /// communicator has not ended.
     virtual bool may_run(const Tag& tag) const = 0;
-    /// Repeats to a neighbour the news without which it would ask about that operation.
+    /// Repeats to a neighbour the failure messages that explain why that operation does not end.
     virtual void catch_up(Rank to, uint64_t number) = 0;
-    // Without it.
-    /// The communicator is over, for everyone.
+    // Without the mutex.
+    /// Ends the communicator on every rank.
     virtual void raise(const Error& error) = 0;
-    /// A peer's message was another call's.
+    /// A peer's message belongs to a different call.
     virtual void raise_mismatch(const Tag& own, Rank peer, const Tag& got) = 0;
-    /// Two other ranks called different things.
+    /// Two other ranks made different calls.
     virtual void raise_mismatch(const ControlMessage& message) = 0;
 };
 

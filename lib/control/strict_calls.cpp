@@ -33,7 +33,8 @@ void StrictCalls::handle_proposal(Rank from, const Tag& tag) {
         p.tag = tag;
         p.first = from;
     } else if (p.tag != tag) {
-        // Said from the point of view of whoever came first; both may be subtrees of this rank.
+        // The text names the rank whose proposal came first; both ranks may head subtrees of this
+        // rank.
         ControlMessage message = context_.make(ControlMessage::Kind::mismatch, {});
         message.tag.sequence = tag.sequence;
         message.tag.root = p.first;
@@ -58,7 +59,7 @@ void StrictCalls::handle_proposal(Rank from, const Tag& tag) {
 void StrictCalls::receive(Rank from, const ControlMessage& message) {
     if (message.kind == ControlMessage::Kind::propose) return handle_proposal(from, message.tag);
     for (Rank child : children_) context_.host.send_control(child, message);
-    // Another message may have brought a later one before this.
+    // The agreement on a later call may have arrived first.
     if (!agreed(message.tag.sequence))
         agreed_.store(message.tag.sequence, std::memory_order_release);
     context_.host.apply_verdicts();

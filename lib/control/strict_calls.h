@@ -1,5 +1,5 @@
 // Strict checking: each call is proposed up the tree and, once all ranks have proposed the same,
-// agreed on from the root down, before any of it starts.
+// agreed on from the root down, before any rank starts it.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// Any thread may call anything.
+/// Any thread may call any function.
 class StrictCalls {
 public:
     StrictCalls(ProtocolContext& context, FailureState& state);
@@ -19,9 +19,9 @@ public:
     bool agreed(uint64_t sequence) const {
         return agreed_.load(std::memory_order_acquire) >= sequence;
     }
-    /// A proposal from a child, or the parent's word that a call is agreed on.
+    /// Handles a child's proposal, or the parent's message that a call is agreed on.
     void receive(Rank from, const ControlMessage& message);
-    /// An epoch is over, and with it what was proposed in it. With the mutex.
+    /// An epoch is over: drops its proposals. With the mutex held.
     void begin_epoch() { proposals_.clear(); }
 
 private:

@@ -1,4 +1,4 @@
-// The control tree: who is whose parent. Start-up and bad news travel along it.
+// The shape of the control tree. Start-up and failure messages travel along it.
 #pragma once
 
 #include <vector>

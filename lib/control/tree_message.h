@@ -1,5 +1,5 @@
-// Ranks send these messages along the control tree: a communicator's control message in an envelope
-// that names the rank it is for, and what concerns the whole job.
+// The messages along the control tree: a communicator's control message in an envelope that names
+// its destination, and messages that concern the whole job.
 #pragma once
 
 #include <optional>
@@ -13,10 +13,10 @@ namespace tutti {
 struct TreeMessage {
     enum class Topic : uint8_t {
         bootstrap,  // the start of the job: body is Bootstrap's
-        control,    // passed on until it is there
-        loss,       // for everyone: rank `lost` is gone, and why
+        control,    // passed on until it reaches rank `to`
+        loss,       // for every rank: rank `lost` is gone, and why
         leaving,    // the sender's process ends in order
-        returned,   // one on its way back, because the next rank on its way is gone
+        returned,   // a control message on its way back, because the next rank on its way is gone
         farewell,   // the answer to `leaving`, and the last message that its sender gets
     };
     static constexpr uint32_t max_cause_bytes = 1024;
@@ -30,7 +30,7 @@ struct TreeMessage {
 
     /// A longer cause is cut.
     Bytes encode() const;
-    /// `body` points into the bytes. Nothing: they are malformed, or name a rank that a job of
+    /// `body` points into the bytes. nullopt: they are malformed, or name a rank that a job of
     /// `ranks` ranks lacks.
     static std::optional<TreeMessage> decode(ByteView bytes, Rank ranks);
 };
