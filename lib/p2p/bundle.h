@@ -1,4 +1,4 @@
-// Messages that end together as one request, with work of another kind beside them.
+// Messages that end together as one request, with other work beside them.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,11 @@ namespace tutti {
 
 struct Bundle : Request {
     struct End {
-        Error error;         // Code::ok: all of it went well
-        bool tells = false;  // the other ranks have to hear of it
+        Error error;         // Code::ok: everything succeeded
+        bool tells = false;  // the other ranks must be told of the error
     };
-    /// Goes as far as it can; nothing while it is under way. The owner's of the transfers.
+    /// Drives the bundle as far as it goes now; nullopt while it is pending. Called by the owner of
+    /// the transfers.
     virtual std::optional<End> advance(bool& moved) = 0;
     /// Abandons the work beside the messages. False: it cannot be abandoned yet.
     virtual bool let_go() = 0;

@@ -5,12 +5,12 @@
 
 namespace tutti {
 
-/// One message of a lane; in Tag::call.
+/// The kind of a message on a lane, in Tag::call.
 enum class MessageKind : uint8_t { whole = 1, announce, go_on, refuse, data };
 
 inline constexpr uint32_t message_dtype_shift = 8;
 
-/// total: of the message of which these bytes are a piece.
+/// total: the bytes of the whole message, of which `bytes` are a piece.
 inline Tag make_message_tag(MessageKind kind, const Transfer& transfer, std::size_t bytes,
                             std::size_t total) {
     Tag tag;
@@ -31,7 +31,7 @@ inline Dtype message_dtype(const Tag& tag) {
     return static_cast<Dtype>(tag.call >> message_dtype_shift & 0xff);
 }
 
-/// Whether the receive takes that message of that rank.
+/// True if the receive takes a message with that tag from that rank.
 inline bool wants(const Transfer& receive, Rank from, const Tag& tag) {
     return (receive.peer == any_source || receive.peer == from) && receive.user_tag == tag.root;
 }

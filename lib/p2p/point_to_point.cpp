@@ -10,16 +10,18 @@ namespace tutti {
 namespace {
 
 const Error no_error{Code::ok, nobody, 0, {}};
-// For a receive to learn what its channel takes; it does without if the peer is late.
+// How long a receive waits for its channel, to learn what the channel takes. If the peer is late,
+// it goes on without.
 constexpr int64_t meeting_ms = 1000;
-// Whatever comes is looked at before it is known; epoch 0 makes nothing stale.
+// The tag to peek with while the message's tag is not known; with epoch 0 no message counts as
+// stale.
 constexpr Tag unknown{};
-// One pass takes at most so many messages of a channel: others want their turn.
+// One pass takes at most this many messages from a channel, so that other channels get their turn.
 constexpr int most_messages = 64;
 
 using TransferQueue = std::deque<Transfer*>;
 
-// Messages of one tag stay in order; others pass those that are held.
+// Messages with one tag stay in order; messages with other tags pass held ones.
 bool may_pass(TransferQueue& waiting, TransferQueue::iterator send) {
     const auto same_tag = [&](const Transfer* t) { return t->user_tag == (*send)->user_tag; };
     return !(*send)->held && std::none_of(waiting.begin(), send, same_tag);
@@ -31,7 +33,7 @@ TransferQueue::iterator next_to_send(TransferQueue& waiting) {
     return waiting.end();
 }
 
-/// Copies what came elsewhere to where the receive wants it. False: it cannot yet.
+/// Copies data that arrived elsewhere into the receive's buffer. False: it cannot yet.
 bool copy_in(Transfer& receive, const std::byte* data, std::size_t bytes) {
     std::byte* const place = receive.memory + receive.moved;
     if (data == place) return true;
@@ -60,7 +62,7 @@ Error misfit(const Transfer& receive, Rank own, Rank from, const Tag& tag) {
 
 }  // namespace
 
-// ---- who talks to whom -------------------------------------------------------------------------
+// ---- connecting --------------------------------------------------------------------------------
 
 PointToPoint::PeerQueues* PointToPoint::find(Rank rank) {
     const auto found = peers_.find(rank);
@@ -84,7 +86,7 @@ Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadl
     const bool needs_channel =
         transfer.needs_channel && !any && transfer.bytes > limits_.eager_bytes;
     for (Rank rank = any ? 0 : transfer.peer; rank < (any ? size_ : transfer.peer + 1); ++rank) {
-        // Only this thread adds peers, so it may look without the owner.
+        // Only this thread adds peers, so it may search without the owner flag.
         PeerQueues* known = find(rank);
         if (rank == rank_ || (known && ((!transfer.sends && !needs_channel) || known->connected)))
             continue;
@@ -93,8 +95,8 @@ Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadl
         peer.rank = rank;
         peer.requests_in = channels_.receiver(rank, point_to_point_lane);
         peer.data_in = channels_.receiver(rank, point_to_point_lane + 1);
-        // Other receives open nothing: who comes has opened its half, and may be gone by now or
-        // come to its own calls late. What there is to say to them is said once they are met.
+        // Other receives open no sender: a sending peer has opened its own half, and may be gone by
+        // now or late. push_answers() opens the senders when there is an answer for the peer.
         if (transfer.sends) {
             TUTTI_TRY(open_out(peer, deadline));
         } else if (needs_channel) {
@@ -105,8 +107,8 @@ Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadl
         if (!known) {
             peers_.emplace(rank, std::move(peer));
         } else if (peer.connected) {
-            // A thread that answered this peer may have set the senders meanwhile: they are the
-            // same ones.
+            // A thread that answered this peer may have set the senders meanwhile, to the same
+            // values.
             known->requests_out = peer.requests_out;
             known->data_out = peer.data_out;
             known->connected = true;
@@ -117,7 +119,7 @@ Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadl
 
 bool PointToPoint::takes_device(const Transfer& transfer) const {
     if (transfer.peer == rank_ || transfer.bytes <= limits_.eager_bytes) return false;
-    // Only this thread adds peers, and writes what makes them connected.
+    // Only this thread adds peers and sets `connected`.
     const auto peer = peers_.find(transfer.peer);
     return peer != peers_.end() && peer->second.connected && peer->second.data_out->takes_device();
 }
@@ -142,8 +144,8 @@ void PointToPoint::post_send(Transfer& send) {
     send_to_self();
 }
 
-// As if they had just arrived. What finds no place waits for its receive, and only what has its tag
-// waits behind it.
+// Matches messages to this rank itself as if they had just arrived. A message without room waits
+// for its receive, and only messages with the same tag wait behind it.
 bool PointToPoint::send_to_self() {
     bool moved = false;
     for (auto it = to_self_.begin(); it != to_self_.end();) {
@@ -169,7 +171,7 @@ void PointToPoint::post_receive(Transfer& receive) {
 
 // ---- matching ----------------------------------------------------------------------------------
 
-/// False if the message has to stay where it is: nobody wants it, and the queue is full, or there
+/// False if the message must stay where it is: no receive wants it, and the queue is full or there
 /// is no memory.
 bool PointToPoint::match(Rank from, const Tag& tag, const std::byte* data) {
     const auto found = std::find_if(receives_.begin(), receives_.end(),
@@ -206,12 +208,12 @@ void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const s
     accept_announced(peer);
 }
 
-/// Tells what is announced, and has a place that is free, to go on.
+/// Tells the senders of matched messages to go on, except where the receive is held.
 bool PointToPoint::accept_announced(PeerQueues& peer) {
     const auto comes = [&](Transfer* receive) {
         if (receive->held) return false;
         peer.arriving.push_back(receive);
-        // Before its sender is told: it is wanted there and not elsewhere.
+        // Offer the buffer before the sender is told, so that the data arrives in it.
         Receiver* const in = peer.data_in->receiver.load(std::memory_order_acquire);
         if (in && peer.arriving.front() == receive) offer(*in, *receive);
         peer.answers.push_back(make_message_tag(MessageKind::go_on, *receive, 0, receive->total));
@@ -271,7 +273,7 @@ bool PointToPoint::push_requests(PeerQueues& peer) {
     return moved;
 }
 
-/// False: not yet. A receive has something to say to a peer for the first time.
+/// Called when a receive has the first answer for a peer. False: the senders are not open yet.
 bool PointToPoint::attach_senders(PeerQueues& peer) {
     if (peer.data_out) return true;
     Sender* const requests = channels_.sender_soon(peer.rank, point_to_point_lane);
@@ -314,7 +316,7 @@ bool PointToPoint::push_data(PeerQueues& peer) {
             peer.data_out->push_from_device(tag, send.memory + send.moved, bytes);
         else
             peer.data_out->push(tag, send.memory + send.moved, bytes);
-        // A push that found no memory was none; whoever looks at the clock finds out.
+        // A push that gets no memory sends nothing; check_deadlines() reports it (health).
         if (peer.data_out->health() != Code::ok) break;
         send.moved += bytes;
         moved = true;
@@ -371,7 +373,7 @@ bool PointToPoint::handle_answer(PeerQueues& peer, const Tag& tag) {
     return true;
 }
 
-/// Says where the next piece is wanted, once.
+/// Offers the buffer for the next piece to the channel, once.
 void PointToPoint::offer(Receiver& in, Transfer& receive) {
     if (std::exchange(receive.offered, true)) return;
     const std::size_t bytes = next_piece(receive, receive.total);

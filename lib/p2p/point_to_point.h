@@ -1,11 +1,10 @@
 // Sends and receives between two ranks: an engine of its own, on two lanes of its own.
 //
-//   requests  what has been sent: a small message whole, or the announcement of a large one. In the
-//             order of the sends; what no receive wants yet waits in a queue of limited size, and
-//             past that in the channel.
-//   data      the receiver's "go on" for an announced message, and then its bytes, straight into
-//   the
-//             buffer that was posted. Nothing here ever waits for a receive, so this lane always
+//   requests  small messages whole, and announcements of large ones, in the order of the sends.
+//             Messages that no receive wants yet wait in a queue of limited size, and in the
+//             channel once that is full.
+//   data      the receiver's "go on" for an announced message, then the sender's bytes, straight
+//             into the posted buffer. No message here waits for a receive, so this lane always
 //             moves.
 #pragma once
 
@@ -24,20 +23,20 @@ namespace tutti {
 inline constexpr uint16_t point_to_point_lane = 0x4000;
 
 struct PointToPointLimits {
-    std::size_t message_bytes = 0;     // the most that a channel's message holds
+    std::size_t message_bytes = 0;     // the largest message of a channel
     std::size_t eager_bytes = 0;       // larger messages are announced first
-    std::size_t unexpected_bytes = 0;  // of each rank's whole messages that no receive wants yet
+    std::size_t unexpected_bytes = 0;  // per rank, of whole messages that no receive wants yet
 };
 
-/// The engine reports each transfer's end to it, with the engine's owner held; the transfer may be
-/// gone after the call.
+/// The engine reports each transfer's end to this host, with the engine's owner flag held. The
+/// transfer may be gone after the call.
 class TransferHost {
 public:
     virtual ~TransferHost() = default;
     virtual void finished(Transfer& transfer, const Error& error) = 0;
 };
 
-/// Everything but connect() is called by whoever holds the owner word.
+/// The thread that holds the owner flag calls these functions, unless a comment says otherwise.
 class PointToPoint {
 public:
     PointToPoint(Rank rank, Rank size, ChannelTable& channels, const PointToPointLimits& limits,
@@ -50,32 +49,33 @@ public:
           unexpected_(limits.unexpected_bytes) {}
 
     /// Makes sure that the transfer's peers are known. Blocks until the channels are open or
-    /// `ended` is set; only the issuing thread, without the owner.
+    /// `ended` is set; for the issuing thread only, without the owner flag.
     Result<> connect(const Transfer& transfer, OwnerFlag& owner, Deadline deadline,
                      const std::atomic<bool>& ended);
 
-    /// Whether sends to that rank have their channels. The issuing thread's.
+    /// True if the channels for sends to that rank are open. For the issuing thread only.
     bool connected(Rank rank) {
         const PeerQueues* known = find(rank);
         return rank == rank_ || (known && known->connected);
     }
-    /// Whether that transfer, which is connected, may go from a GPU's memory or into it. The
-    /// issuing thread.
+    /// True if that connected transfer may go from a GPU's memory or into it. For the issuing
+    /// thread only.
     bool takes_device(const Transfer& transfer) const;
 
     void post(Transfer& transfer);
-    /// Moves what can move. Never waits, not for a first contact either.
+    /// Drives every transfer as far as it goes now. Never waits, even for a channel to open.
     void progress(bool& moved);
     void arm(bool on);
-    /// Why nothing can go on although no peer is lost (memory that the system refuses), else ok.
+    /// The reason why no transfer can continue although no peer is lost (the system refuses
+    /// memory), else ok.
     Code health() const;
 
-    /// Ends every transfer for which there is a reason.
+    /// Ends every transfer for which `reason` returns an error.
     template <typename Reason>
     void purge(Reason&& reason);
     /// Why a transfer waits, for the message at its deadline.
     std::string describe(const Transfer& transfer) const;
-    /// The first that is past its deadline or whose clock has not been started.
+    /// Calls `visit` for every pending transfer.
     template <typename Visit>
     void for_each(Visit&& visit);
 
@@ -84,17 +84,17 @@ private:
         Rank rank = nobody;
         Sender* requests_out = nullptr;
         Sender* data_out = nullptr;
-        bool connected = false;  // the issuing thread's: it knows that both of these are there
+        bool connected = false;  // the issuing thread's: both senders are open
         ReceiverSlot* requests_in = nullptr;
         ReceiverSlot* data_in = nullptr;
-        std::deque<Transfer*> to_send;    // in order, not yet said to the peer
-        std::deque<Transfer*> announced;  // waiting for the peer
+        std::deque<Transfer*> to_send;    // in order, not on the requests lane yet
+        std::deque<Transfer*> announced;  // waiting for the peer's go_on or refuse
         std::deque<Transfer*> sending;    // their bytes go out, one after the other
-        std::deque<Transfer*> draining;   // all sent from the caller's memory, not all gone
+        std::deque<Transfer*> draining;   // all bytes pushed, not all sent
         std::deque<Tag> answers;          // go_on and refuse that wait for a credit
-        std::deque<Transfer*> matched;    // announced messages that are not told to go on yet
-        std::deque<Transfer*> arriving;   // in the order in which they were told to go on
-        std::deque<Transfer*> refusing;   // receives that end when their sender has been told
+        std::deque<Transfer*> matched;    // receives of announced messages, before their go_on
+        std::deque<Transfer*> arriving;   // in the order of their go_on
+        std::deque<Transfer*> refusing;   // receives that end once their refusal is sent
         uint64_t last_id = 0;
     };
 
@@ -142,7 +142,8 @@ void PointToPoint::for_each(Visit&& visit) {
 
 template <typename Reason>
 void PointToPoint::purge(Reason&& reason) {
-    // Told last: until the channels have let go of it, the memory is not the caller's.
+    // Report the ends last: the memory is the caller's again only when the channels have let go of
+    // it.
     std::vector<std::pair<Transfer*, Error>> ended;
     const auto ends = [&](Transfer* transfer) {
         auto why = reason(*transfer);

@@ -1,4 +1,4 @@
-// A send or a receive under way.
+// A pending send or receive.
 #pragma once
 
 #include <cstddef>
@@ -23,36 +23,38 @@ struct Received {
 class RecvTarget {
 public:
     virtual ~RecvTarget() = default;
-    /// Takes a message that came whole: the device need not be ready for it yet.
+    /// Keeps a message that arrived whole: the device need not be ready for it yet.
     virtual void keep(const std::byte* from, std::size_t bytes) = 0;
-    /// Brings a piece of one there. False: it is not there yet; to be asked again, with the same.
+    /// Copies a piece of a message to the device. False: not done yet; call again with the same
+    /// arguments.
     virtual bool copy_in(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
 };
 
 struct Transfer final : Request {
     bool sends = false;
-    Rank peer = nobody;  // any_source: a receive from whoever comes first
+    Rank peer = nobody;  // any_source: a receive from any rank
     int32_t user_tag = 0;
     std::byte* memory = nullptr;
-    std::size_t bytes = 0;  // to send; of the buffer to receive into
+    std::size_t bytes = 0;  // of the message to send, or of the receive's buffer
     Dtype dtype = Dtype::uint8;
-    // It has its place in the order only: a send's bytes are still to come, a receive's memory is
-    // still in use.
+    // The transfer has its place in the order, but must not move yet: a send's bytes are still to
+    // come, or a receive's memory is still in use.
     bool held = false;
     bool on_device = false;  // memory is a GPU's, which the channel sends from or receives into
-    RecvTarget* recv_target = nullptr;  // of such a receive
+    RecvTarget* recv_target = nullptr;  // of a receive into GPU memory
 
     // The engine's.
     uint64_t id = 0;        // rendezvous: the sender's number for this message
     std::size_t moved = 0;  // bytes sent or arrived
     std::size_t total = 0;  // bytes of the message that is received
     bool offered = false;
-    bool needs_channel = false;  // a receive that is to know what its channel takes: opens it
+    bool needs_channel = false;  // a receive that opens its channel to learn what it takes
     Received received;
-    Received* into = nullptr;  // where the caller wants to read it, if anywhere
-    int64_t left_ns = 0;       // since when the partner is known to have left or to be lost
+    Received* into = nullptr;  // where the caller reads it; may be null
+    int64_t left_ns = 0;       // when the partner was first seen to be gone; 0: it is not
 
-    /// Whom it waits for: of a receive from anyone, once a message was announced, its sender.
+    /// The rank for which the transfer waits. For a receive from any_source, once a message was
+    /// announced: the sender.
     Rank partner() const { return !sends && id != 0 ? received.source : peer; }
 };
 

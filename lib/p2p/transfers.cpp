@@ -12,11 +12,11 @@ namespace {
 
 // After a peer's bye, messages that it had sent before may take this long to arrive.
 constexpr int64_t farewell_ns = 1'000'000'000;
-// A send up to this is copied and done; a larger one waits for its receive and is not copied.
+// A send up to this size is copied and done; a larger one waits for its receive and is not copied.
 constexpr std::size_t eager_bytes = 32 * 1024;
 
-/// Counts a transfer while it is being posted; without keep(), as when posting throws, the count is
-/// taken back.
+/// Counts a transfer while it is being posted. Without keep(), as when posting throws, the
+/// destructor takes the count back.
 class PostedCount {
 public:
     explicit PostedCount(std::atomic<int>& posted) : posted_(&posted) { posted_->fetch_add(1); }
@@ -95,7 +95,7 @@ void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
     try {
         drive(moved);
     } catch (const std::bad_alloc&) {
-        // It is posted: whoever waits for it tries again.
+        // The transfer is posted: the thread that waits for it drives again.
     }
 }
 
@@ -110,13 +110,13 @@ void Transfers::post(Bundle& bundle) {
     }
 }
 
-/// True while there is any.
+/// True while a transfer or bundle is pending.
 bool Transfers::drive(bool& moved) {
     if (posted_.load() == 0) return false;
     const OwnerGuard owned(owner_, OwnerGuard::Try{});
     if (!owned.held()) return true;
     bool arrived = false;
-    engine_.progress(arrived);  // first: what has arrived is used
+    engine_.progress(arrived);  // first, so that arrived messages are used
     moved |= arrived;
     if (failure_protocol_.alarm()) {
         if (arrived) moved_ns_ = now_ns();
@@ -134,7 +134,7 @@ void Transfers::progress_bundles(bool& moved) {
     moved |= bundles_.size() != before;
 }
 
-/// True if it is over, and may be gone.
+/// True if the bundle is over; it may be gone.
 bool Transfers::progress(Bundle& bundle, bool& moved) {
     if (!bundle.released.load(std::memory_order_acquire)) return false;
     const auto over = bundle.advance(moved);
@@ -143,7 +143,7 @@ bool Transfers::progress(Bundle& bundle, bool& moved) {
     return end(bundle, over->error);
 }
 
-/// False if what runs beside its messages cannot be let go of yet.
+/// False if the work beside the messages cannot be abandoned yet, or a message is still pending.
 bool Transfers::end(Bundle& bundle, const Error& error) {
     if (error.code != Code::ok && !bundle.let_go()) return false;
     // Messages that are still in progress on the host use memory that ends with the bundle.
@@ -159,7 +159,7 @@ bool Transfers::end(Bundle& bundle, const Error& error) {
 void Transfers::finished(Transfer& transfer, const Error& error) {
     if (error.code != Code::ok) {
         const std::string what = engine_.describe(transfer);
-        // This rank's own errors may name the message already, for the ranks that are told of them.
+        // An error that this rank has reported may already name the message.
         const bool named = error.reporter == rank_ && error.message.find(what) != std::string::npos;
         transfer.error = named ? error : on_rank(rank_, wrap(error, what).value());
     } else if (transfer.into) {
@@ -185,7 +185,8 @@ void Transfers::purge() {
         if (now < t.left_ns + farewell_ns) return std::nullopt;
         return left_error(partner);
     });
-    // After their messages: a device's stream goes on when nothing moves in its memory any more.
+    // End bundles after their messages: a device's stream continues once no message uses its
+    // memory.
     if (over)
         std::erase_if(bundles_, [&](Bundle* bundle) {
             return bundle->released.load(std::memory_order_acquire) && end(*bundle, over->error);
@@ -195,7 +196,7 @@ void Transfers::purge() {
 void Transfers::check_deadlines() {
     if (posted_.load() == 0) return;
     const int64_t now = now_ns();
-    std::optional<Error> late;  // or worse
+    std::optional<Error> late;  // or another failure
     {
         const OwnerGuard owned(owner_, OwnerGuard::Try{});
         if (!owned.held()) return;
@@ -246,7 +247,7 @@ void Transfers::end_all() {
             .value();
     engine_.purge([&](const Transfer&) { return std::optional(why); });
     for (Bundle* bundle : bundles_) bundle->released.store(true, std::memory_order_release);
-    // A bundle that was released later ends after those that its end would take with it.
+    // One bundle's let_go() may fail until others have ended: try in rounds.
     for (std::size_t round = bundles_.size(); round > 0 && !bundles_.empty(); --round)
         std::erase_if(bundles_, [&](Bundle* bundle) { return end(*bundle, why); });
 }

@@ -13,31 +13,33 @@
 
 namespace tutti {
 
-/// Any thread may call what does not say otherwise.
+/// Any thread may call a function unless its comment says otherwise.
 class Transfers final : private TransferHost {
 public:
-    /// message_bytes: the most that a message of any transport in use holds.
+    /// message_bytes: the largest message that every transport in use can carry.
     Transfers(const Config& config, const Group& group, std::size_t message_bytes,
               ChannelTable& channels, FailureProtocol& failure_protocol, Waiting& waiting);
 
     Result<> check(const Transfer& transfer) const;
     static Error left_error(Rank partner);
-    /// Blocks until the channels it needs are open. The issuing thread only. timeout_ms < 0: the
-    /// communicator's.
+    /// Blocks until the transfer's channels are open. For the issuing thread only. timeout_ms < 0:
+    /// the communicator's.
     Result<> connect(const Transfer& transfer, int64_t timeout_ms);
-    /// Whether it may go from a GPU's memory, or into it; connected. The issuing thread only.
+    /// True if the connected transfer may go from a GPU's memory or into it. For the issuing thread
+    /// only.
     bool takes_device(const Transfer& transfer) const { return engine_.takes_device(transfer); }
     std::size_t message_bytes() const { return message_bytes_; }
-    /// Starts it, connected. timeout_ms < 0: the communicator's.
+    /// Starts a connected transfer. timeout_ms < 0: the communicator's.
     void post(Transfer& transfer, int64_t timeout_ms);
-    /// Starts its messages, connected; they end with it, and it once it is released.
+    /// Starts the bundle's connected messages. The bundle can end once it is released and they have
+    /// ended.
     void post(Bundle& bundle);
 
-    /// True while there is any.
+    /// True while a transfer or bundle is pending.
     bool drive(bool& moved);
     void check_deadlines();
     bool arm(bool on);
-    /// Ends everything: the communicator was destroyed.
+    /// Ends every transfer and bundle: the communicator was destroyed.
     void end_all();
 
 private:
@@ -57,8 +59,8 @@ private:
     OwnerFlag owner_;
     std::atomic<int> posted_{0};
     PointToPoint engine_;
-    std::vector<Bundle*> bundles_;  // the owner's
-    int64_t moved_ns_ = 0;          // when a message moved last during an alarm; the owner's
+    std::vector<Bundle*> bundles_;  // owner_ guards it
+    int64_t moved_ns_ = 0;          // last time a message moved during an alarm; owner_ guards it
 };
 
 }  // namespace tutti

@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// The owner's of the transfers.
+/// The owner of the transfers calls this.
 class UnexpectedMessages {
 public:
     struct UnexpectedMessage {
@@ -20,12 +20,12 @@ public:
         std::vector<std::byte> data;
     };
 
-    /// most_bytes: of each rank's whole messages.
+    /// most_bytes: the limit for each rank's whole messages.
     explicit UnexpectedMessages(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
     /// False: the queue is full, or there is no memory.
     bool keep(Rank from, const Tag& tag, const std::byte* data);
-    /// The first that the receive takes.
+    /// Removes and returns the first message that the receive takes.
     std::optional<UnexpectedMessage> take(const Transfer& receive);
     /// For people: "3 messages of 96 bytes that no receive wants are here, …"; "" if there are
     /// none.
