@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-/// One of the rank's buffers, in elements.
+/// The used part of one of the rank's buffers, in elements.
 struct BufferRange {
     bool used = true;        // the rank has this buffer at all
     bool row = false;        // a block for every rank, else one block or message

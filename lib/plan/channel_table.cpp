@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-constexpr int64_t longest_wait_ms = 1000;  // between looks at the clock
+constexpr int64_t longest_wait_ms = 1000;  // between checks of the deadline
 constexpr int64_t retry_ns = 100'000'000;
 
 }  // namespace
@@ -25,7 +25,8 @@ Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadl
     if (!out.sender) {
         out.opening = true;
         lock.unlock();
-        // Without the lock: connecting waits for the peer, which may be opening a channel to us.
+        // Connect without the lock: connecting waits for the peer, which may be opening a channel
+        // to this rank.
         auto opened = endpoint_.open(id_of({peer, lane}), deadline);
         lock.lock();
         store_outcome(out, opened);
@@ -37,7 +38,7 @@ Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadl
     return OpenSender{out.sender.get(), &out.transport->capabilities()};
 }
 
-// The endpoint knows the job's numbers only.
+// Translates the ranks of the endpoint's error from the job's to the communicator's.
 Error ChannelTable::in_group(Error error, Rank peer) const {
     const Rank in_job = group_.in_job(peer);
     if (error.code == Code::timeout)

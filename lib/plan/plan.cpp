@@ -6,7 +6,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t dropped_share = 8;  // one in so many
+constexpr std::size_t dropped_share = 8;  // evicts one idle plan in this many
 
 }  // namespace
 
@@ -24,7 +24,7 @@ Plan::Plan(const Call& wanted, uint32_t on_stream)
     inputs.resize(static_cast<std::size_t>(call.inputs));
 }
 
-// Handles are never used twice: no call that is right asks for it again.
+// Operator handles are never reused, so no valid call asks for such a plan again.
 bool PlanCache::is_of_destroyed_operator(const Plan& plan) {
     return is_user_op(plan.call.op) && !find_operator(plan.call.op);
 }

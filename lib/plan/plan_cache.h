@@ -1,4 +1,4 @@
-// The plans that one stream's calls have needed, for the calls that repeat them.
+// The cache of one stream's plans, for calls that repeat.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace tutti {
 
-/// The issuing thread's.
+/// For the issuing thread only.
 class PlanCache {
 public:
-    /// nullptr: there is none, or all of that shape are running, or the call's operator is gone.
+    /// nullptr: no plan fits the call, or all that fit are running, or the call's operator is gone.
     Plan* find(const Call& call) {
         const auto fits = [&](const Plan& plan) { return !plan.busy && plan.call == call; };
         // Most calls repeat the one before.
@@ -35,7 +35,8 @@ private:
     static constexpr std::size_t max_plans = 256;
 
     static bool is_of_destroyed_operator(const Plan& plan);
-    /// A plan with an operator of the program's is looked for anew each time.
+    /// Does not remember a plan with a user operator: find() must check each time that the operator
+    /// exists.
     Plan* remember(Plan& plan) { return is_user_op(plan.call.op) ? &plan : (last_ = &plan); }
     void make_room();
 

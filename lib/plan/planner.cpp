@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-// Results this large leave the last-level cache before anyone reads them again.
+// Results this large leave the last-level cache before they are read again.
 constexpr std::size_t stream_bytes = std::size_t{64} << 20;
 // If ranks know only their own blocks' lengths, all assume this size for the whole call, so that
 // they choose alike.
@@ -252,8 +252,8 @@ Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, con
     request.inputs = std::max(1, call.inputs);
     request.factor = r.factor;
     request.prepared = &memory_[plan.stream].prepared;
-    // Everyone has an output for every element; an exscan's first rank and a reduce's others do
-    // not.
+    // In these two every rank has an output for every element; in an exscan the first rank has
+    // none, in a reduce only the root has one.
     const bool whole_output =
         call.collective == Collective::allreduce || call.collective == Collective::scan;
     request.in_output = whole_output && r.raw_bytes() == r.reducer.bytes(Width::final);

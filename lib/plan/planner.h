@@ -1,4 +1,4 @@
-// From a call to a bound plan: checks, choice of an algorithm, tag, binding.
+// Turns a call into a bound plan: checks, choice of an algorithm, tag, binding.
 #pragma once
 
 #include <memory>
@@ -24,25 +24,25 @@ public:
     };
     Planner(Endpoint& endpoint, ChannelTable& channels, const PlannerScope& place);
 
-    /// Small collectives go to these from now on; nothing if there are none.
+    /// Uses these intrinsics for small collectives from now on. Does nothing if there are none.
     void use(Endpoint::Intrinsics intrinsics);
     /// Sets the map of ranks to hosts, which must outlive the planner.
     void use(const Hosts& hosts);
-    /// The cost model's constants from now on, here and in the parts that are split off. The same
-    /// on every rank.
+    /// Sets the cost model's constants, here and in parts that are split off. They are the same on
+    /// every rank.
     void use(const Constants& constants);
-    /// After a mismatch, while nothing runs.
+    /// Called after a mismatch, while no operation runs.
     void reset_intrinsics();
 
     /// The largest message that every transport in use can carry.
     std::size_t max_message_bytes() const { return selection_input_.max_message_bytes; }
 
-    /// Checks a call's arguments and what the communicator can do with it. stream < 0: any.
+    /// Checks a call's arguments, and whether the communicator supports it. stream < 0: any.
     Result<> check(const Call& call, int stream) const;
     Result<Choice> choose(const Call& call) const;
     /// The same for a call on host memory; the error names rank and call.
     Result<Choice> choose_on_host(const Call& call) const;
-    /// All that could serve the call, as the cost model sees them.
+    /// All algorithms that could serve the call, with their predicted times.
     std::vector<Choice> candidates(const Call& call) const;
     const SelectionInput& selection_input() const { return selection_input_; }
     /// The choice and its reasons in a few lines, or why there is none.
@@ -52,7 +52,8 @@ public:
     /// its own, in the same order.
     Result<Op> make_premul_sum(const void* scalar, Dtype dtype);
 
-    /// Binds a call on host memory that was checked; talks to peers and the store, for so long.
+    /// Binds a call on host memory that was checked; talks to peers and the store until the
+    /// deadline.
     Result<std::unique_ptr<Plan>> make(const Call& call, uint32_t stream, Deadline deadline) {
         begin(deadline);
         return make_host(call, stream);
@@ -62,9 +63,9 @@ public:
     const PlannerScope& place() const { return place_; }
     /// nullptr until it is known.
     const Hosts* hosts() const { return hosts_; }
-    /// Binding from now on talks to peers until then.
+    /// Sets the deadline of the bindings that follow.
     void begin(Deadline deadline) { deadline_ = deadline; }
-    /// folded: a call's several inputs are one by then, in the accumulator's form.
+    /// folded: the call's inputs are already combined into one, in the accumulator's form.
     Result<std::unique_ptr<Plan>> make_host(const Call& call, uint32_t stream, bool folded = false);
     Result<Reduction> reduction(const Call& call) const;
     Question question(const Call& call) const;
@@ -72,7 +73,7 @@ public:
     BindRequest schedule_request(const Plan& plan, const Choice& choice, const Reducer& reducer,
                                  const ScheduleRequest& wanted) const;
     ScheduleRequest whole_schedule(const Call& call, const Choice& choice) const;
-    /// With the rank and the call's name before it.
+    /// Puts the rank and the call's name before the error.
     Error annotate(const Error& error, const Call& call) const;
 
     std::size_t bytes_of(const Call& call) const {
@@ -100,8 +101,8 @@ private:
         WorkMemory prepared, scratch;
     };
     std::vector<StreamMemory> memory_;
-    Deadline deadline_;         // of what is being made
-    const uint64_t serial_;     // no other communicator of the process has it
+    Deadline deadline_;         // of the current binding
+    const uint64_t serial_;     // unique in this process
     uint32_t premul_sums_ = 0;  // made so far
 };
 

@@ -11,7 +11,7 @@
 namespace tutti {
 
 struct Reduction {
-    Reducer reducer = Reducer::mover(1);  // of the data as the caller has it
+    Reducer reducer = Reducer::mover(1);  // for the data in the caller's form
     // A pass (engine/prepare.h) multiplies or adds up this rank's inputs before the collective. Its
     // results, in the accumulator's form, are what the rank sends.
     bool prepared = false;

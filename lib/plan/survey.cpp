@@ -7,10 +7,10 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t alone_message_bytes = 128 * 1024;  // of one rank: no transport at all
+constexpr std::size_t alone_message_bytes = 128 * 1024;  // of a single rank, without a transport
 
-// Whether hosts lie far apart, and every rank takes the messages that this needs: one of version
-// 0.1.0 states fewer bytes, and then all ranks choose as it does.
+// True if hosts lie far apart and every rank takes the large messages that this needs. A rank of
+// version 0.1.0 states fewer bytes, and then all ranks choose as it does.
 bool is_far(const Capabilities& c) {
     return c.over_ip && c.latency_us >= far_round_trip_us / 2 &&
            c.max_message_bytes > c.usual_message_bytes;
@@ -30,8 +30,8 @@ Constants constants_of(const Endpoint& endpoint, std::string_view wire, const Ca
     return over_distance(constants, c.latency_us, measured != nullptr);
 }
 
-// On one host the preferred transport carries everything. Across hosts the first that can does, and
-// those before it serve neighbours.
+// On one host the preferred transport carries everything. Across hosts the first transport that
+// crosses hosts does, and the transports before it connect ranks of one host.
 void name_wire(SelectionInput& t, const Endpoint& endpoint) {
     t.wire.clear();
     const auto transports = endpoint.transports().all();
@@ -43,8 +43,8 @@ void name_wire(SelectionInput& t, const Endpoint& endpoint) {
     }
 }
 
-// As name_wire: the first transport between hosts says how far they are apart. Ranks that it does
-// not connect fall back to a later one, which must carry its messages.
+// As in name_wire(), the first transport between hosts tells how far apart they are. Ranks that it
+// does not connect fall back to a later one, which must carry its messages.
 void look_far(SelectionInput& t, const Endpoint& endpoint) {
     if (t.one_host) return;
     std::size_t most = 0;
@@ -67,7 +67,8 @@ SelectionInput survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     const auto transports = endpoint.transports().all();
     t.mapped = one_host && !transports.empty() && transports.front()->capabilities().mapped;
     t.max_message_bytes = alone_message_bytes;
-    // Across hosts any of them may be met, and a fallback to a later one must carry the messages.
+    // Across hosts ranks may use any transport, and one to which they fall back must carry the
+    // messages, too.
     for (std::size_t i = 0; i < transports.size(); ++i) {
         const std::size_t most = usual_message_bytes(endpoint.transports().capabilities(i));
         t.max_message_bytes = i == 0 ? most : std::min(t.max_message_bytes, most);

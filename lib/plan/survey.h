@@ -6,7 +6,8 @@
 
 namespace tutti {
 
-/// The same on every rank: from what all agreed on while they joined. The intrinsic is not in it.
+/// The same on every rank, because it depends only on values that all ranks agreed on while
+/// joining. The intrinsic is not in it.
 SelectionInput survey(const Endpoint& endpoint, Rank ranks, bool one_host);
 
 }  // namespace tutti
