@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-// Feeds the state machine and sends what it wants sent.
+// Runs one step of the state machine with the lock held, then sends its outgoing messages.
 void Assembly::step(const std::function<void()>& step) {
     std::vector<Bootstrap::OutgoingMessage> outgoing;
     {

@@ -1,4 +1,4 @@
-// The start of a job, as the threads of one rank share it.
+// The start of a job, shared by the threads of one rank.
 #pragma once
 
 #include <atomic>
@@ -13,25 +13,25 @@
 
 namespace tutti {
 
-/// The bootstrap's state machine under a lock: the thread that joins and whoever serves the reactor
-/// feed it, and its messages go along the control tree, without the lock. Its mutex guards the
-/// machine; nothing but the machine is called with it.
+/// The bootstrap's state machine under a lock: the joining thread and the thread that serves the
+/// reactor feed it. Its messages go along the control tree, without the lock. With the mutex held,
+/// only the machine is called.
 class Assembly {
 public:
     explicit Assembly(ControlTree& control) : control_(control) {}
 
-    /// Before anything else, but for a failure and complete().
+    /// Called before all other functions, except fail(), fail_start() and complete().
     void begin(Bootstrap::Self self);
     void receive(Rank from, ByteView message);
     void child_connected(Rank child);
-    /// Messages for the parent have waited for this.
+    /// Sends the messages that have waited for the parent.
     void parent_connected();
-    /// Before that: as Bootstrap's.
+    /// Called before parent_connected(); as Bootstrap::found_latency().
     void found_latency(std::size_t transport, double latency_us);
     void linked(bool ok);
-    /// This rank cannot go on: tells the others why.
+    /// Called if this rank cannot continue: tells the other ranks why.
     void fail(const Error& error);
-    /// The same, but for a job that is complete.
+    /// The same, unless the job is complete.
     void fail_start(const Error& error);
 
     Bootstrap::State state() const;
@@ -39,15 +39,15 @@ public:
     Error error() const;
     std::vector<LinkAttributes> worst() const;
     bool all_linked() const;
-    /// Set when the start has failed: for waits without the mutex.
+    /// Set when the start has failed; waits read it without the mutex.
     const std::atomic<bool>& failed() const { return failed_; }
     /// Returns at any change, or a little later.
     void wait_for_change(int64_t most_ms) const;
 
     // From state link on these do not change.
     bool one_host() const { return bootstrap_->one_host(); }
-    /// Whether this machine has more ranks than cores that they may use. With too many machines to
-    /// have counted, each is expected to be as full as it has cores.
+    /// True if this machine has more ranks than cores that they may use. If there were too many
+    /// machines to count, both numbers are 0, and the result is false.
     bool oversubscribed() const {
         return bootstrap_->machine_ranks() > bootstrap_->machine_cores();
     }
@@ -60,7 +60,7 @@ private:
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::optional<Bootstrap> bootstrap_;
-    bool parent_there_ = false;  // connected; children may be earlier
+    bool parent_there_ = false;  // connected; children may connect earlier
     std::atomic<bool> failed_{false};
 };
 

@@ -20,7 +20,7 @@ void ChannelOpener::add(const ChannelId& id) {
 }
 
 std::optional<ChannelOpener::OpeningRequest> ChannelOpener::begin_next() {
-    // Before the look: whoever asks after it wakes this thread.
+    // Clear before the check: a thread that adds a request after the check wakes this thread.
     wakeups_.clear_service_wake();
     const std::lock_guard lock(mutex_);
     if (opening_ || leaving_) return std::nullopt;
@@ -35,10 +35,10 @@ std::optional<ChannelOpener::OpeningRequest> ChannelOpener::begin_next() {
     return next;
 }
 
-// The peer may be at the same, and only who serves its reactor goes on: so this thread does. And
-// nothing is held meanwhile that a handler of this rank or of one in the same process needs.
+// The peer may be opening a channel to this rank at the same time, so this thread serves its
+// reactor while it connects. It holds no lock that a handler of this process needs.
 void ChannelOpener::open_all() {
-    if (!wakeups_.service_woken()) return;  // nobody has asked since this was last looked at
+    if (!wakeups_.service_woken()) return;  // no thread has added a request since the last check
     while (const auto next = begin_next()) {
         const net::ServeWhileWaiting serving(&wakeups_.reactor());
         open(*next);

@@ -1,4 +1,4 @@
-// Connections that callers want and cannot wait for.
+// Opens connections for callers that cannot wait.
 #pragma once
 
 #include <atomic>
@@ -30,15 +30,16 @@ public:
           wakeups_(wakeups),
           leaving_(leaving) {}
 
-    /// The communicator is told when the channel is open. From any thread.
+    /// Queues a channel; the communicator is told when it is open. Any thread may call this.
     void add(const ChannelId& id);
-    /// Opens all that is wanted. On the thread that serves the reactor, which is served meanwhile.
+    /// Opens all requested connections. Called by the thread that serves the reactor, which goes on
+    /// serving it.
     void open_all();
-    /// For the end of the one that is under way, as this rank leaves.
+    /// Waits for the end of the current attempt, as this rank leaves.
     void wait_until_idle(int64_t most_ms);
 
 private:
-    /// A channel, or else the rank that a detour is wanted to.
+    /// A channel, or else the rank to which a detour is wanted.
     struct OpeningRequest {
         std::optional<ChannelId> channel;
         Rank detour = nobody;
@@ -52,7 +53,7 @@ private:
     ControlRouter& router_;
     Wakeups& wakeups_;
     const std::atomic<bool>& leaving_;
-    std::mutex mutex_;  // guards what follows
+    std::mutex mutex_;  // guards the members below
     std::condition_variable ended_;
     std::deque<ChannelId> channels_;
     bool opening_ = false;

@@ -25,7 +25,7 @@ bool ClientTable::add(uint32_t comm, EndpointClient* client) {
     const Lock lock = hold();
     clients_[comm] = client;
     bool given = false;
-    // A channel for another communicator waits on.
+    // A channel for another communicator is kept again.
     for (auto& [id, receiver] : early_channels_.take_all())
         given |= opened(id, std::move(receiver)) == Taken::given;
     for (auto& [from, message] : early_messages_.take(comm)) client->handle_message(from, message);

@@ -15,27 +15,29 @@
 
 namespace tutti {
 
-/// Every channel and every piece of news is given to the communicator that it is for, kept until
-/// that one is added, or dropped because it was removed. Any thread may call anything.
+/// Gives every channel and every message to its communicator, keeps it until that communicator is
+/// added, or drops it if the communicator was removed. Any thread may call any function.
 ///
 /// The table's lock guards all its data, and is held while a client is called: after remove() it is
-/// called no more. It is recursive, since clients call back, and it is the endpoint's first lock:
-/// whoever holds it may take any other, never the other way round.
+/// called no more. It is recursive, because clients call back. It is the endpoint's first lock: a
+/// thread that holds it may take any other, never the other way round.
 class ClientTable {
 public:
     using Lock = std::unique_lock<std::recursive_mutex>;
     Lock hold() { return Lock(mutex_); }
-    /// Not held if a client is still being called at the deadline.
+    /// The lock is not held if a client is still being called at the deadline.
     Lock hold(Deadline deadline);
 
-    /// Gives the client what came before it. True if that were channels.
+    /// Adds the client, and gives it the channels and messages that came early. True if there were
+    /// channels.
     bool add(uint32_t comm, EndpointClient* client);
     /// True if it was the last one.
     bool remove(uint32_t comm);
     bool empty();
 
     enum class Taken : uint8_t { given, kept_or_dropped, too_many };
-    /// A peer has opened a channel. too_many: of that peer; the channel is gone.
+    /// A peer has opened a channel. too_many: that peer has too many early ones; the channel is
+    /// gone.
     Taken opened(const ChannelId& id, std::unique_ptr<Receiver> receiver);
     bool still_wanted(const ChannelId& id);
     void connected(const ChannelId& id, Result<Opened> opened);
@@ -44,9 +46,10 @@ public:
     void peer_lost(Rank peer, const std::string& cause);
     void unreachable(Rank peer);
 
-    /// Drives what no thread waits for, on all communicators. False: nothing is under way there.
+    /// Drives the operations for which no thread waits, on all communicators. False: there are
+    /// none.
     bool drive(bool& moved);
-    /// Before and after a sleep. False: look once more.
+    /// Called before and after a sleep. False: check again instead of sleeping.
     bool arm(bool on);
 
 private:
@@ -54,7 +57,7 @@ private:
 
     std::recursive_mutex mutex_;
     std::map<uint32_t, EndpointClient*> clients_;
-    IdSet removed_;  // clients that were: what still comes for them is dropped
+    IdSet removed_;  // late channels and messages for these are dropped
     EarlyChannels early_channels_{PeerLimits{}.early_channels};
     EarlyMessages early_messages_;
 };

@@ -53,20 +53,21 @@ void ControlRouter::accept(UniqueFd fd, ByteView bytes) {
     if (!known)
         return log::warn("rank {}: refused a control connection that claims to come from rank {}",
                          config_.rank, rank);
-    // The child is attached nevertheless: failures are told alike in every version.
+    // Attach the child nevertheless: failure messages are the same in every version.
     if (hello->version != ControlTree::Hello::current_version)
         assembly_.fail_start(version_error(config_.rank, *hello));
     if (const auto attached = control_.attach(rank, std::move(fd), kind); !attached)
         return log::warn("rank {}: refused a control connection of rank {}: {}", config_.rank, rank,
                          error_text(attached.error()));
-    // A child that comes when the start has failed must not take this rank's end for one in order.
+    // A child that connects after the start has failed must hear of it, not take this rank's end
+    // for an orderly one.
     if (kind == ControlTree::LinkKind::branch)
         assembly_.child_connected(rank);
     else if (leaving_)
         control_.send(rank, TreeMessage{.topic = Topic::leaving}.encode());
 }
 
-// Straight where there is a connection, else along the tree. False: the next rank there is gone.
+// Sends directly if there is a connection, else along the tree. False: the next rank there is gone.
 bool ControlRouter::pass_on(Rank to, ByteView message) {
     return control_.send(to, message) || control_.send(tree_next_hop(config_.rank, to), message);
 }
@@ -103,7 +104,8 @@ void ControlRouter::handle_message(Rank from, ByteView bytes) {
 
 void ControlRouter::handle_control(const TreeMessage& message) {
     if (message.to != config_.rank) {
-        // Its sender can go round, knowing where those are that it writes to.
+        // Its sender can open a detour, because it knows the addresses of the ranks to which it
+        // sends.
         if (!pass_on(message.to, message.encode()))
             pass_on(message.from, as(Topic::returned, message).encode());
         return;
@@ -135,8 +137,8 @@ void ControlRouter::link_closed(Rank peer, ControlTree::LinkKind kind, const std
     if (losses_.detour_ended(peer)) detours_.request(peer);
 }
 
-// Passed on to everyone, also by a rank that leaves: some communicators have it as a member whose
-// other members have no connection to it.
+// Floods the loss even while this rank leaves: some communicators have the lost rank as a member
+// whose other members have no connection to it.
 void ControlRouter::mark_lost(Rank peer, const std::string& cause, Rank except) {
     const auto lock = clients_.hold();
     if (!losses_.mark_lost(peer, cause)) return;
@@ -149,7 +151,8 @@ void ControlRouter::mark_lost(Rank peer, const std::string& cause, Rank except) 
     clients_.peer_lost(peer, cause);
 }
 
-// With the clients' lock. Before all are there, the control tree's ends are enough.
+// With the clients' lock held. Before the job is complete, the ends of the tree's connections
+// suffice.
 void ControlRouter::pass_losses_round(Rank lost) {
     if (clients_.empty() && !leaving_) return;
     const LossTable::ForRing tell = losses_.for_ring(lost);
@@ -175,8 +178,8 @@ void ControlRouter::open_detour(Rank to) {
     if (!opened) cut_off(to, opened.error());
 }
 
-// Mostly it has left, too. Where it is slow, or its host does not answer, that is no end; else its
-// neighbours in the communicators' trees find each other.
+// Mostly the peer has left, too. If it is slow, or its host does not answer, it has not ended. If
+// no process listens there (peer_lost), its neighbours in the communicators' trees find each other.
 void ControlRouter::cut_off(Rank peer, const Error& why) {
     log::info("rank {}: no way to rank {} for control messages any more: {}", config_.rank, peer,
               why.message);

@@ -1,4 +1,4 @@
-// Control messages between the ranks of a job, and what they say of ranks that go.
+// Routes control messages between the ranks of a job, and tells which ranks are gone.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,9 @@
 
 namespace tutti {
 
-/// Every message that this rank sends or passes on goes straight to its rank where there is a
-/// connection, else along the tree, else by a detour. Every loss is told to the neighbours in the
-/// tree, to the next rank on the ring and to the communicators, once.
+/// Every message that this rank sends or passes on goes directly to its destination if there is a
+/// connection, else along the tree, else by a detour. Every loss is told once to the neighbours in
+/// the tree, to the next rank on the ring and to the communicators.
 ///
 /// The clients' lock guards the losses, so that a communicator that is added hears of each loss
 /// exactly once. send() takes no lock of this class: callers hold locks of communicators.
@@ -43,24 +43,25 @@ public:
     Result<std::string> listen(const std::string& host, Reactor& reactor);
     void stop_listening() { acceptor_.reset(); }
 
-    /// To any rank of the job. Its record must have been looked up for a detour, if the store may
-    /// be gone, too. From any thread.
+    /// Sends to any rank of the job. For a detour its record must have been looked up before, if
+    /// the store may be gone, too. Any thread may call this.
     void send(Rank to, const ControlMessage& message);
-    /// Tells a communicator that is just added what happened before. With the clients' lock.
+    /// Tells a newly added communicator the earlier losses. With the clients' lock held.
     void replay_losses(EndpointClient& client);
-    /// The peer's process is gone, or its connection broke: told to everyone but `except`. From any
-    /// thread.
+    /// The peer's process is gone, or its connection broke: tells every rank but `except`. Any
+    /// thread may call this.
     void mark_lost(Rank peer, const std::string& cause, Rank except = nobody);
-    /// Connects past the tree, or else takes it that there is no way to that rank. It blocks.
+    /// Opens a detour; if that fails, notes that there is no way to that rank. It blocks.
     void open_detour(Rank to);
 
-    // From the control tree, on the reactor's thread.
+    // Called by the control tree, on the reactor's thread.
     void handle_message(Rank from, ByteView bytes);
     void link_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause);
 
     /// Leaving will not wait for that rank: it is lost, or does not answer.
     void stop_waiting_for(Rank rank);
-    /// True if there are any. What this rank still owes them has a moment to go.
+    /// Drops the links to the ranks for which leaving does not wait. True if there are any. Output
+    /// that is already queued for them has a moment to go.
     bool drop_links_not_waited_for();
 
 private:

@@ -9,15 +9,15 @@ namespace tutti {
 namespace {
 
 constexpr int64_t opening_ms = 2000;        // for the end of a connection that is being made
-constexpr int64_t last_detours_ms = 1000;   // for the last news of this rank
-constexpr int64_t failed_news_ms = 30;      // … where everyone hears of a failure
-constexpr int64_t farewell_ms = 200;        // for ranks that drive their communicators themselves
-constexpr int64_t failed_farewell_ms = 30;  // where news of the failure went before
+constexpr int64_t last_detours_ms = 1000;   // for this rank's last messages
+constexpr int64_t failed_news_ms = 30;      // … if every rank hears of a failure
+constexpr int64_t farewell_ms = 200;        // for ranks with manual progress
+constexpr int64_t failed_farewell_ms = 30;  // if the failure was told before
 
 }  // namespace
 
 bool Departure::leave_once(Deadline deadline) {
-    if (leaving_) return false;  // what wants a detour since then gets none
+    if (leaving_) return false;  // no detour is opened after that
     const bool failed = router_.drop_links_not_waited_for();
     finish_detours(failed ? Deadline::after_ms(failed_news_ms) : deadline);
     if (leaving_.exchange(true)) return false;
@@ -28,7 +28,7 @@ bool Departure::leave_once(Deadline deadline) {
     return true;
 }
 
-// The last news of this rank may be among them.
+// This rank's last messages may wait for these detours.
 void Departure::finish_detours(Deadline deadline) {
     const auto patience =
         Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(last_detours_ms)));
@@ -40,10 +40,10 @@ void Departure::finish_detours(Deadline deadline) {
     }
 }
 
-// A message that others send through this rank until they hear of it is passed on: each answers.
+// Until every neighbour has answered, this rank passes on messages that others send through it.
 void Departure::announce_leaving(Deadline deadline, bool failed) {
-    // A peer that leaves, too, answers: else ranks that leave at once would wait for each other's
-    // end.
+    // Peers that leave, too, get it and answer: otherwise ranks that leave at the same time would
+    // wait for each other's end.
     control_.flood_last(TreeMessage{.topic = TreeMessage::Topic::leaving}.encode());
     const int64_t most_ms =
         std::max<int64_t>(1, deadline.left_ms(failed ? failed_farewell_ms : farewell_ms));

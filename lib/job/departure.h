@@ -14,8 +14,9 @@
 
 namespace tutti {
 
-/// The last news of this rank go out, its neighbours hear that it leaves in order and answer, and
-/// its transports hang up: once, bounded by the deadline. From then on `leaving` is set.
+/// Sends this rank's last messages, tells its neighbours that it leaves in order, waits for their
+/// answers, and closes its transports: once, bounded by the deadline. From then on `leaving` is
+/// set.
 class Departure {
 public:
     Departure(ControlTree& control, const Assembly& assembly, TransportSet& transports,
@@ -30,7 +31,7 @@ public:
           service_(service),
           leaving_(leaving) {}
 
-    /// False: that has been done.
+    /// False: another call has done so.
     bool leave_once(Deadline deadline);
 
 private:

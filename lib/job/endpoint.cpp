@@ -16,7 +16,8 @@ namespace {
 
 constexpr int64_t leave_ms = 1000;
 
-// Names this boot of this machine: equal ids share cores and, unless told otherwise, a host.
+// Names this boot of this machine: ranks with equal ids share cores and, unless the settings say
+// otherwise, a host.
 std::string read_machine_id() {
     std::ifstream file("/proc/sys/kernel/random/boot_id");
     std::string id;
@@ -66,7 +67,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
     Joiner joiner({own.config_, own.identity_, own.directory_, own.wakeups_, own.control_,
                    own.assembly_, own.transports_, own.connector_, own.router_, own.service_, own},
                   generation);
-    // The others wait for a rank that cannot go on, whatever the reason.
+    // Other ranks wait for this one, so every failure must be caught and reported.
     auto joined = catching([&] { return joiner.join(std::move(own_store)); });
     if (!joined) {
         Error error = joiner.report_failure(std::move(joined).error());

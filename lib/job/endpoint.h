@@ -32,9 +32,9 @@
 
 namespace tutti {
 
-/// Owns the parts that its communicators share, and puts them together. Locks: that of the clients
-/// first, then any one of the others, which are the parts' own; of these, that of the openings
-/// before that of the detours.
+/// Owns the parts that its communicators share, and puts them together. Lock order: the client
+/// table's lock, then any one lock of another part; of these, the channel opener's before the
+/// detours'.
 class Endpoint final : private ChannelSink {
 public:
     /// Joins the job: returns when all ranks are there. A store of the host program's own replaces
@@ -49,7 +49,7 @@ public:
 
     // The ranks have agreed on this, or know it of each other.
     bool one_host() const { return assembly_.one_host(); }
-    /// Whether this machine has more ranks than cores that they may use.
+    /// True if this machine has more ranks than cores that they may use.
     bool oversubscribed() const { return assembly_.oversubscribed(); }
     /// Ranks per core on the fullest machine, at least 1: the same on all ranks.
     double crowding() const { return std::max(1.0, assembly_.crowding()); }
@@ -66,23 +66,24 @@ public:
     const Tuning& tuning() const { return joined_.tuning; }
     /// The number of this rank's host.
     uint64_t host_hash() const { return hash_of(identity_.host); }
-    /// The machine, whatever host it acts as.
+    /// The number of this rank's machine, whatever host id the settings give it.
     uint64_t machine_hash() const { return hash_of(identity_.machine); }
-    /// The job, among those that this process has ranks of.
+    /// The number of the job among the jobs in which this process has ranks.
     uint64_t job_hash() const { return job_hash_; }
-    /// Ids of communicators from here on are free, as far as this rank knows.
+    /// The first communicator id that is free as far as this rank knows.
     uint32_t first_free_id() const { return next_id_; }
-    /// Takes so many from `first` on, unless another thread has taken some of these meanwhile.
+    /// Takes `count` ids from `first` on. False: another thread has taken some of them meanwhile.
     bool claim_ids(uint32_t first, uint32_t count);
 
     using Intrinsics = JoinedIntrinsics;
-    /// The job's, if every rank could join them. Only once.
+    /// The job's intrinsics, if every rank could join them. Called once.
     Intrinsics take_intrinsics() { return std::move(joined_.intrinsics); }
-    /// A smaller communicator's, of one host or several: as Connector's.
+    /// The intrinsics of a smaller communicator, of one host or several
+    /// (Connector::join_intrinsics).
     Intrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline) const {
         return connector_.join_intrinsics(group, one_host, deadline);
     }
-    /// Looks up where the neighbours in the group's own tree are.
+    /// Looks up the records of the neighbours in the group's own tree.
     void look_up_neighbours(const Group& group, Deadline deadline);
 
     void add(uint32_t comm, EndpointClient* client);
@@ -92,14 +93,15 @@ public:
 
     /// The sending half towards a peer over the first transport that reaches it.
     Result<Opened> open(const ChannelId& id, Deadline deadline);
-    /// For a caller that cannot wait: the communicator is told when it is open. From any thread.
+    /// For a caller that cannot wait: tells the communicator when the channel is open. Any thread
+    /// may call this.
     void open_later(const ChannelId& id) { opener_.add(id); }
-    /// To any rank of the job, along the control tree, or past a rank of it that is gone.
+    /// Sends to any rank of the job, along the control tree or around a gone rank of it.
     void send_control(Rank to, const ControlMessage& message) { router_.send(to, message); }
 
     const TransportSet& transports() const { return transports_; }
     Wakeups& wakeups() { return wakeups_; }
-    /// As the parts do: serves the control plane, drives the communicators, announces a sleep.
+    /// Calls of the parts: serve the control plane, drive the communicators, announce a sleep.
     void pump() { service_.pump(); }
     bool serve_clients(bool& moved) { return clients_.drive(moved); }
     bool arm_clients(bool on) { return clients_.arm(on); }
@@ -127,7 +129,7 @@ private:
     std::atomic<uint32_t> next_id_{1};
     std::atomic<bool> leaving_{false};
 
-    // Each part builds on those before it.
+    // Each part uses the parts declared before it.
     PeerDirectory directory_;
     Wakeups wakeups_;
     ControlTree control_;

@@ -11,23 +11,23 @@
 
 namespace tutti {
 
-/// A communicator, as the endpoint tells it of its peers, and its thread works for it.
+/// A communicator: the endpoint tells it about its peers, and the service thread drives it.
 class EndpointClient {
 public:
     virtual ~EndpointClient() = default;
     virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
-    /// A channel that was asked for by open_later() is about to be opened: false if it is not
-    /// wanted any more. Else what came of it follows.
+    /// A channel that open_later() has asked for is about to be opened. False: it is not wanted any
+    /// more. Else connected() follows with the result.
     virtual bool still_wanted(const ChannelId& id) = 0;
     virtual void connected(const ChannelId& id, Result<Opened> opened) = 0;
     virtual void handle_message(Rank from, const ControlMessage& message) = 0;
     virtual void peer_lost(Rank peer, const std::string& cause) = 0;
-    /// That peer's process has ended, in order or not: nothing listens at its address.
+    /// That peer's process has ended, in order or not: no process listens at its address.
     virtual void unreachable(Rank peer) = 0;
-    /// Drives non-blocking operations; false if there is nothing that this thread should drive.
+    /// Drives non-blocking operations; false if there is none that the calling thread should drive.
     virtual bool drive(bool& moved) = 0;
-    /// Before and after the service thread sleeps on the data reactor. False: another thread is at
-    /// it, look once more.
+    /// Called before and after the service thread sleeps on the data reactor. False: another thread
+    /// owns a part of the work, so check again.
     virtual bool arm(bool on) = 0;
 };
 

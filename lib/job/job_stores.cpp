@@ -12,17 +12,18 @@
 namespace tutti::job_stores {
 namespace {
 
-// Rank 0 serves the tcp store to later communicators too, so an opened one stays for the process. A
-// forked child has its own: its parent's would be one connection for both.
+// Rank 0 serves the tcp store to later communicators too, so an opened store stays open until the
+// process ends. A forked child opens its own store, because both processes would use one
+// connection.
 struct JobStores {
-    std::mutex mutex;  // guards what follows
+    std::mutex mutex;  // guards the members below
     std::map<std::string, std::shared_ptr<Store>> kept;
     std::map<std::string, uint64_t> jobs_joined;
 };
 
 constinit PerProcess<JobStores> stores;
 
-/// Ends those that were kept, with their threads.
+/// Closes the kept stores, and ends their threads.
 void close_kept(Deadline) {
     std::map<std::string, std::shared_ptr<Store>> closing;  // destroyed without the mutex
     JobStores& own = stores.here();
@@ -60,7 +61,7 @@ Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline) {
 }
 
 std::string next_generation(const Config& config, const Store* own_store) {
-    if (config.size == 1) return {};  // it meets nobody, and others may not make it
+    if (config.size == 1) return {};  // meets no other rank, and other ranks may not count it
     const uint32_t depth = HomeProcess().depth();
     const std::string name =
         fmt::format("{}\n{}\n{}\n{}", config.attempt,

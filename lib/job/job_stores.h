@@ -11,13 +11,13 @@
 
 namespace tutti::job_stores {
 
-/// The store of the settings. One that rank 0 serves is kept, as it serves later jobs, too,
-/// until the process ends.
+/// Opens the configured store. A store that rank 0 serves is kept until the process ends, because
+/// it serves later jobs, too.
 Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline);
 
-/// A name that tells apart the jobs that a process joins one after the other in the same store. It
-/// is taken before anything can fail: an attempt counts on every rank, however far it comes, so
-/// that the next one is the same everywhere.
+/// A name that tells apart the jobs that a process joins one after the other in the same store. The
+/// caller takes it before anything can fail: each attempt counts on every rank, however far it
+/// comes, so that the next name is the same on every rank.
 std::string next_generation(const Config& config, const Store* own_store);
 
 }  // namespace tutti::job_stores

@@ -20,15 +20,15 @@
 namespace tutti {
 namespace {
 
-// A rank that cannot join anyway waits so long for the store, to tell the others.
+// How long a rank that cannot join waits for the store, to tell the other ranks.
 constexpr int64_t tell_ms = 3000;
 constexpr int64_t publish_ms = 60'000;  // if joining has no deadline
-constexpr int64_t look_up_ms = 200;     // of the parent's record, between looks for trouble
+constexpr int64_t look_up_ms = 200;     // of the parent's record, between checks for failures
 constexpr unsigned call_again_us = 20'000;
 constexpr int64_t close_ms = 1000;
-constexpr Rank ring_known = 4;  // ranks after this one whose address it knows from the start
+constexpr Rank ring_known = 4;  // ranks after this one, whose records it looks up at the start
 
-// Of several networks, the one that leads to the store leads to the other ranks.
+// If there are several networks, the one towards the store is taken to lead to the other ranks.
 std::string address_on_the_way(const Config& config, Deadline deadline) {
     constexpr std::string_view scheme = "tcp://";
     if (!config.store.starts_with(scheme)) return {};
@@ -44,7 +44,7 @@ Result<std::string> own_address(const Config& config, const std::string& usual_a
     return net::choose_address({config.iface, loopback_only(config), usual_address});
 }
 
-// The settings that can be refused before anything is opened.
+// Checks the settings that can be refused before anything is opened.
 Result<> check_settings(const Config& config, const std::string& usual_address) {
     if (config.refused) return tl::unexpected(*config.refused);
     if (config.rank >= config.size)
@@ -58,17 +58,17 @@ Result<> check_settings(const Config& config, const std::string& usual_address) 
     return {};
 }
 
-/// An error of this rank itself names the rank to the others, which hear of it.
+/// Names the rank in its own error, for the other ranks that get it.
 template <typename T>
 Result<T> named(Rank rank, Result<T> result) {
     if (!result) result.error() = on_rank(rank, std::move(result.error()));
     return result;
 }
 
-// When to say, in the log, what joining waits for: soon, then ever more rarely.
+// The times of the log lines about a long wait: the first soon, then ever more rarely.
 class Notices {
 public:
-    /// If it is time to: for how long it has been waiting.
+    /// The ms waited so far, if a log line is due.
     std::optional<int64_t> due_ms() {
         const int64_t waited_ms = (now_ns() - start_ns_) / 1'000'000;
         if (waited_ms < next_ms_ || !log::enabled(log::Level::info)) return {};
@@ -112,7 +112,8 @@ Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
         TUTTI_TRY(
             named(config_.rank, parts_.transports.listen(config_.transports, transport_context())));
     }
-    // A rank that cannot read it still joins, so that the others hear of the difference at once.
+    // A rank that cannot read the tuning file still joins, so that the other ranks hear of the
+    // difference at once.
     auto tuning = named(config_.rank, load_tuning(config_.tuning));
     parts_.assembly.begin(introduction(tuning ? tuning->fingerprint() : "unusable"));
     if (config_.size > 1) {
@@ -134,10 +135,10 @@ Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
 }
 
 Error Joiner::report_failure(Error error) {
-    // A neighbour that is gone is a consequence: the cause may be known.
+    // A lost neighbour is a consequence: another rank may have published the cause.
     if (error.code == Code::peer_lost) error = published_failure().value_or(error);
     parts_.assembly.fail(error);
-    // Publishing takes a descriptor; a rank of which nobody knows needs these no more.
+    // Publishing takes a descriptor: free the descriptors of a rank whose record is not published.
     if (!parts_.directory.published()) {
         parts_.transports.close(Deadline::after_ms(close_ms));
         parts_.transports.clear();
@@ -281,7 +282,7 @@ void Joiner::call_parent(ParentSearch& search, net::Redial& redial) {
         parts_.control.attach(search.parent(), std::move(*fd), ControlTree::LinkKind::branch));
 }
 
-/// The way to the parent stands for that to any rank; all ranks go by the longest that one states.
+/// The round trip to the parent stands for that to any rank; all ranks use the longest one stated.
 void Joiner::state_distance(int parent_fd) const {
     const double round_trip_us = config_.round_trip_ms >= 0
                                      ? static_cast<double>(config_.round_trip_ms) * 1000
@@ -295,7 +296,8 @@ void Joiner::state_distance(int parent_fd) const {
 Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
     using State = Bootstrap::State;
     Assembly& assembly = parts_.assembly;
-    // A rank that fails before its parent knows it can only publish that; the root tells everyone.
+    // A rank that fails before its parent knows it can only publish the failure; the root reads it
+    // and tells every rank.
     Notices notices;
     const auto gathered = [&] {
         const auto why = config_.size > 1 ? watch_.trouble(has_parent_, now_ns()) : std::nullopt;
@@ -323,7 +325,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
     return {};
 }
 
-// None if this rank could not join those that everyone would use.
+// Empty if this rank could not join the intrinsics that all ranks would use.
 JoinedIntrinsics Joiner::join_intrinsics() const {
     if (config_.size == 1) return {};
     const net::CancelWaitsWhen failed(parts_.assembly.failed());
@@ -343,7 +345,7 @@ bool Joiner::wait_until(Done done) {
     return true;
 }
 
-// A rank that ends may take the store along: this one knows where to call the next ranks.
+// A rank that ends may take the store along, so look up the next ranks on the ring now.
 void Joiner::look_up_ring() {
     const bool of_launcher = config_.store_hosted && !config_.store_in_job;
     const bool outlives_ranks = of_launcher || !config_.store.starts_with("tcp:");

@@ -1,4 +1,4 @@
-// Joining a job: store, listeners, the control tree, and the agreement that everyone is there.
+// Joining a job: store, listeners, the control tree, and the agreement that every rank is there.
 #pragma once
 
 #include <memory>
@@ -24,17 +24,17 @@
 
 namespace tutti {
 
-/// This rank, as the others tell it from theirs.
+/// The ids that tell machines and hosts apart.
 struct HostIdentity {
-    std::string machine;  // this boot of it: ranks of equal ids share cores
-    std::string host;     // what counts as one; the machine, unless the settings say otherwise
+    std::string machine;  // its boot id: ranks with equal ids share cores
+    std::string host;     // the host id: the machine's, unless the settings give another
 };
 
-/// Sets up the parts of an endpoint, and lives only as long as that takes: then all ranks are
-/// there, or the others know why this one cannot come. For one thread.
+/// Sets up the parts of an endpoint. At the end all ranks are there, or the other ranks know why
+/// this one cannot join. For one thread.
 class Joiner {
 public:
-    /// The parts of the endpoint that joining fills or starts. They outlive it.
+    /// The parts of the endpoint that joining fills or starts. They outlive the Joiner.
     struct EndpointParts {
         const Config& config;
         const HostIdentity& identity;
@@ -55,9 +55,9 @@ public:
 
     Joiner(const EndpointParts& parts, const std::string& generation);
 
-    /// A store of the host program's own replaces that of the settings.
+    /// own_store, the host program's, replaces the store of the settings.
     Result<Joined> join(std::shared_ptr<Store> own_store);
-    /// After that has failed: tells the others, and returns the cause as far as it is known.
+    /// Called after join() has failed: tells the other ranks, and returns the best known cause.
     Error report_failure(Error error);
 
 private:
@@ -81,9 +81,9 @@ private:
     const Deadline deadline_;
     const FailureNotice notice_;
     JoinWatch watch_;
-    std::string usual_address_;  // of this machine, where the settings name none; may be empty
+    std::string usual_address_;  // this machine's, if the settings name none; may be empty
     bool has_parent_ = false;    // connected
-    bool may_publish_ = false;   // why this rank cannot join: the number is its own
+    bool may_publish_ = false;   // its failure: this process has claimed the rank's number
 };
 
 }  // namespace tutti

@@ -29,7 +29,7 @@ Result<> check_transports(const Config& config) {
 
 Result<> check_algorithm(const Config& config) {
     std::vector<std::string_view> names = {"flat"};
-    // Most serve several collectives, and stand there once for each.
+    // Most algorithms serve several collectives, and are listed once for each.
     for (const Algorithm& a : algorithms())
         if (!contains(names, a.name)) names.push_back(a.name);
     if (config.algo.empty() || contains(names, config.algo)) return {};

@@ -11,7 +11,7 @@ namespace {
 constexpr int service_tick_ms = 1000;
 constexpr int64_t stop_ms = 1000;
 
-/// The work that no thread of the program waits for, as the service thread sleeps for it.
+/// The service thread's work to sleep for: operations for which no thread of the program waits.
 struct LeftToThread {
     bool announce() { return clients.arm(true); }
     bool check(bool& moved) { return clients.drive(moved); }
@@ -46,7 +46,8 @@ void ServiceThread::stop() {
 
 bool ServiceThread::stop(Deadline deadline) {
     ask_to_stop();
-    // exit() was called from within a callback: that thread does nothing else any more.
+    // A completion callback on this thread has called exit(): the thread does nothing else any
+    // more.
     if (thread_.is_this()) return true;
     {
         std::unique_lock lock(mutex_);

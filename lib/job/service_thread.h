@@ -1,4 +1,4 @@
-// The thread of an endpoint, and what a program without it does in its place.
+// An endpoint's service thread, and pump(), which takes its place with manual progress.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@
 
 namespace tutti {
 
-/// Serves the control reactor, opens what is wanted, and drives the operations that no thread of
-/// the program waits for. With manual progress it is never started, and loops of the program that
-/// wait call pump().
+/// Serves the control reactor, opens requested connections, and drives the operations for which no
+/// thread of the program waits. With manual progress it is never started, and waiting threads of
+/// the program call pump().
 class ServiceThread {
 public:
     ServiceThread(Wakeups& wakeups, ClientTable& clients, ChannelOpener& opener,
@@ -29,7 +29,8 @@ public:
     /// Serves the control plane if no thread does.
     void pump();
     void stop();
-    /// False: the program's completion callback keeps it beyond the deadline, or a second.
+    /// False: a completion callback of the program keeps the thread beyond the deadline, or a
+    /// second.
     bool stop(Deadline deadline);
 
 private:

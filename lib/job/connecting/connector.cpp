@@ -44,7 +44,8 @@ JoinedIntrinsics Connector::join_intrinsics(const Group& group, bool one_host,
         IntrinsicProvider* provider = transports[i]->intrinsics();
         if (!provider || group.size() > provider->most_ranks()) continue;
         if (transport.capabilities().same_host_only && !one_host) continue;
-        // Ranks may find differently. Where joining waits for rank 0, as within a host, all try.
+        // Ranks may get different results here. If joining waits for rank 0, as within a host, all
+        // try.
         if (!transport.capabilities().same_host_only && reaches_any(i, group, deadline)) return {};
         GroupRequest request;
         request.comm = group.id();
@@ -63,7 +64,7 @@ JoinedIntrinsics Connector::join_intrinsics(const Group& group, bool one_host,
     return {};
 }
 
-// Whether one of the first so many transports would be taken to a member.
+// True if one of the first `transports` transports may reach a member.
 bool Connector::reaches_any(std::size_t transports, const Group& group, Deadline deadline) const {
     for (Rank rank = 0; transports > 0 && rank < group.size(); ++rank) {
         if (rank == group.rank()) continue;

@@ -20,17 +20,17 @@ namespace tutti {
 /// A channel's sending half, and the transport that it goes over.
 using Opened = std::pair<std::unique_ptr<Sender>, const Transport*>;
 
-/// A communicator's whole collectives, and what they are called. Without a group there are none.
+/// A communicator's intrinsic collectives, and their name. Without a group there are none.
 struct JoinedIntrinsics {
     std::unique_ptr<IntrinsicGroup> group;
     std::string_view name;
 };
 
-/// Every channel goes over the first transport of the set that reaches its peer. Keeps nothing: any
-/// thread may call anything. It blocks at most until the deadline.
+/// Every channel goes over the first transport of the set that reaches its peer. It has no state of
+/// its own, so any thread may call any function. Calls block at most until the deadline.
 class Connector {
 public:
-    /// host: what counts as this rank's. streams: of each communicator.
+    /// host: this rank's host id. streams: the number of each communicator's streams.
     Connector(Rank rank, std::string host, uint32_t streams, const TransportSet& transports,
               PeerDirectory& directory)
         : rank_(rank),
@@ -44,8 +44,8 @@ public:
     /// The collectives of the transport that carries everything in this group: none if this rank
     /// cannot join. Then no member may use them.
     JoinedIntrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline) const;
-    /// Whether only its own host, which is not this one, reaches that rank: its control address is
-    /// one of those that it listens on.
+    /// True if that rank is on another host and its control address is a loopback address, so that
+    /// only ranks of its host reach it.
     bool hides(const PeerRecord& record, Deadline deadline) const;
 
 private:

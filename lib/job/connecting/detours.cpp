@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-constexpr int64_t detour_ms = 1000;  // for one to a rank that is known to have been there
+constexpr int64_t detour_ms = 1000;  // for a detour to a rank that was there before
 
 }  // namespace
 
@@ -61,7 +61,7 @@ Result<> Detours::open(Rank to) {
     const net::CancelWaitsWhen too_late(leaving_);
     TUTTI_ASSIGN(UniqueFd fd, connect(to, Deadline::after_ms(left_ms())));
     TUTTI_TRY(control_.attach(to, std::move(fd), ControlTree::LinkKind::detour));
-    // With the mutex, so that no message overtakes those that have waited.
+    // Send with the mutex held, so that no new message overtakes the waiting ones.
     const std::lock_guard lock(mutex_);
     for (const Bytes& message : queue_.take(to)) control_.send(to, message);
     return {};

@@ -1,4 +1,4 @@
-// Connections past ranks of the control tree that are gone.
+// Connections around gone ranks of the control tree.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,10 @@
 
 namespace tutti {
 
-/// A message that finds no way along the tree waits here until whoever serves the reactor has
-/// connected to the rank that it is for: callers hold locks of communicators. Any thread may call
-/// anything; open() is for one at a time. Its mutex guards its data; only the control tree's queues
-/// are called with it.
+/// A message that finds no way along the tree waits here until the thread that serves the reactor
+/// has connected to its destination, because callers hold locks of communicators. Any thread may
+/// call any function; one at a time calls open(). With the mutex held, only the control tree's
+/// queues are called.
 class Detours {
 public:
     Detours(const Config& config, PeerDirectory& directory, ControlTree& control, Wakeups& wakeups,
@@ -31,18 +31,18 @@ public:
 
     /// Takes the message if others wait for that rank: they go first.
     bool add_behind_others(Rank to, Bytes& message);
-    /// The message is dropped if there was no way to that rank.
+    /// Queues the message and asks for a connection. Drops it if the way to that rank was closed.
     void add(Rank to, Bytes message);
-    /// Wants a connection, to find out whether that rank is still there.
+    /// Asks for a connection, to find out whether that rank is still there.
     void request(Rank to);
-    /// A rank to connect to, nobody if there is none.
+    /// A rank to which a connection is wanted; nobody if there is none.
     Rank next();
-    /// Connects to that rank, and sends what has waited. peer_lost of that rank: nothing listens
-    /// there any more.
+    /// Connects to that rank, and sends its waiting messages. `peer_lost` of that rank: no process
+    /// listens there any more.
     Result<> open(Rank to);
-    /// There is no way to that rank.
+    /// Closes the way to that rank, because there is none, and drops its messages.
     void close(Rank to);
-    /// All that are still wanted have so long together, as this rank leaves.
+    /// Sets one deadline for all detours that are still wanted, as this rank leaves.
     void end_by(Deadline deadline);
 
 private:
@@ -53,7 +53,7 @@ private:
     ControlTree& control_;
     Wakeups& wakeups_;
     const std::atomic<bool>& leaving_;
-    std::mutex mutex_;  // guards what follows
+    std::mutex mutex_;  // guards the members below
     DetourQueue queue_;
     Deadline end_;
 };

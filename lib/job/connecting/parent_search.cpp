@@ -39,8 +39,8 @@ void ParentSearch::handle_record(std::string_view text) {
                         .advice(malformed_record_advice)
                         .value());
     record_ = *std::move(record);
-    // The parent hears of any other difference, and tells all; but that one has no place for this
-    // rank.
+    // The parent finds any other difference and tells all ranks. But a parent with a smaller size
+    // has no place for this rank.
     if (rank_ >= record_.size)
         return fail(fail_rank(Code::invalid, parent_, "size is '{}' on rank {} but '{}' on rank {}",
                               size_, rank_, record_.size, parent_)
@@ -66,7 +66,7 @@ void ParentSearch::refused(const Error& error, bool hidden) {
 }
 
 void ParentSearch::turned_away(const Error& error, std::optional<Error> published, bool again) {
-    // A parent that gives up, too, closes the connection.
+    // A parent that has given up, too, closes the connection.
     if (published) return fail(*std::move(published));
     if (!again) return fail(wrap(error, fmt::format("connecting to rank {}", parent_)).value());
     step_ = SearchStep::look_up;
@@ -79,7 +79,7 @@ void ParentSearch::attached(const Result<>& attached) {
 }
 
 void ParentSearch::on_failure_check(std::optional<Error> trouble, bool late) {
-    // The others of a parent that is hidden from this rank only know that this rank is missing.
+    // If the parent is hidden from this rank, other ranks only know that this rank is missing.
     if (trouble) return fail(refused_now_ && hidden_ ? *refused_ : *std::move(trouble));
     if (late && refused_) return fail(*refused_);
     step_ = late ? SearchStep::name_missing : SearchStep::look_up;

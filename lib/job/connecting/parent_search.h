@@ -1,5 +1,5 @@
-// Finding this rank's parent in the control tree: a state machine without I/O. The caller does what
-// step() says, and tells how that went.
+// Finds this rank's parent in the control tree: a state machine without I/O. The caller does the
+// step() and reports its result.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 namespace tutti {
 
 /// A record that a killed run left behind leads nowhere: the search asks again until its owner has
-/// renewed it. The error at its end is the best known cause: why the others cannot come, else why
-/// the last call was refused, else who is missing.
+/// renewed it. The final error is the best known cause: a failure of other ranks, else the refusal
+/// of the last call, else the missing ranks.
 class ParentSearch {
 public:
     enum class SearchStep : uint8_t {
         look_up,           // the parent's record
         call,              // address()
-        look_for_trouble,  // why the others cannot come; then pause, before the next look
+        look_for_trouble,  // for a failure of other ranks; then pause before the next look-up
         name_missing,      // ranks
         connected,
         failed,  // error()
@@ -33,18 +33,18 @@ public:
     const PeerRecord& record() const { return record_; }
     const net::HostPort& address() const { return address_; }
     const Error& error() const { return error_; }
-    /// Whether the last call was refused: looking for trouble follows that, not a look-up.
+    /// True if the last call was refused: then look_for_trouble follows the call, not a look-up.
     bool was_refused() const { return refused_now_; }
 
     /// The store's answer. timeout: the record is not there yet.
     void on_record(const Result<std::string>& text);
     /// The call was refused. hidden: only ranks on the parent's own host reach it.
     void refused(const Error& error, bool hidden);
-    /// The parent took the call, and hung up or would not have this rank. published: why the job
-    /// cannot start, if a rank has said so. again: it may be called once more.
+    /// The parent took the call, then hung up or refused this rank. published: the failure that a
+    /// rank has published, if any. again: the parent may be called once more.
     void turned_away(const Error& error, std::optional<Error> published, bool again);
     void attached(const Result<>& attached);
-    /// late: joining has taken as long as it may.
+    /// late: the deadline of joining has passed.
     void on_failure_check(std::optional<Error> trouble, bool late);
     void named_missing(Error missing) { fail(std::move(missing)); }
 
@@ -57,7 +57,7 @@ private:
     PeerRecord record_;
     net::HostPort address_;
     std::optional<Error> refused_;
-    bool refused_now_ = false, hidden_ = false;  // the last call
+    bool refused_now_ = false, hidden_ = false;  // of the last call
     Error error_;
 };
 

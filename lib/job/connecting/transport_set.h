@@ -12,21 +12,22 @@
 
 namespace tutti {
 
-/// Ranks choose alike: the set has the same transports on all of them once they have agreed. Made
-/// and changed by the thread that joins; then any thread may call anything.
+/// Once the ranks have agreed, the set has the same transports on all of them. The joining thread
+/// makes and changes it; afterwards any thread may call any function.
 class TransportSet {
 public:
-    /// Makes those of the names, and lets them listen. The job does without one that lacks what it
-    /// needs, if there are others.
+    /// Makes the named transports, and lets them listen. The job does without a transport that
+    /// lacks a resource, if there are others.
     Result<> listen(const std::vector<std::string>& names, const TransportContext& context);
-    /// The worst of each on any rank is what all go by. One that a rank lacks is used by none.
+    /// Sets the worst attributes of each transport on any rank. A transport that a rank lacks is
+    /// dropped on all ranks.
     void agree_on(std::vector<LinkAttributes> worst);
     void close(Deadline deadline);
     void clear() { transports_.clear(); }
 
     std::span<const std::unique_ptr<Transport>> all() const { return transports_; }
-    /// A transport's, as the worst of all ranks' has them: what choices depend on is the same
-    /// everywhere.
+    /// A transport's capabilities with the worst attributes of all ranks, so that all ranks choose
+    /// alike.
     Capabilities capabilities(std::size_t transport) const;
     bool takes_devices() const;
 
@@ -37,7 +38,7 @@ public:
 
 private:
     std::vector<std::unique_ptr<Transport>> transports_;
-    std::vector<LinkAttributes> common_;  // of each: what all ranks can go by
+    std::vector<LinkAttributes> common_;  // by transport: the worst attributes of all ranks
 };
 
 }  // namespace tutti

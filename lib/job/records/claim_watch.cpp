@@ -23,11 +23,11 @@ ClaimWatch::ClaimWatch(RankOwner self, Rank rank, Rank size) : self_(std::move(s
     for (const Rank other : {Rank{0}, tree_parent(rank), rank - 1, (rank + 1) % size}) watch(other);
 }
 
-// The first that was found alive is the one that counts from then on.
+// The first process that is found alive is the one watched from then on.
 bool ClaimWatch::has_ended(Watched& watched, const std::string& claim) const {
     const RankOwner other = RankOwner::decode(claim);
     if (!self_.outlived(other)) {
-        if (other.pid > 0) watched.alive = other;  // out of sight, it is never seen to end
+        if (other.pid > 0) watched.alive = other;  // if not visible here, it never counts as ended
         return false;
     }
     if (other.start_ticks >= self_.start_ticks) return true;

@@ -1,5 +1,5 @@
-// Watching over ranks that join through a store which cannot: by the processes that their claims
-// name.
+// Watches ranks that join through a store which does not notice the end of a process: by the
+// processes that their claims name.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace tutti {
 
 /// A killed run leaves claims behind that name dead processes, too. A rank counts as ended if its
 /// process was seen alive before, or was started after this one; or at most half a second before,
-/// and nobody has replaced its claim for three seconds.
+/// and its claim was not replaced for three seconds.
 class ClaimWatch {
 public:
     /// A rank's claim as it stands in the store, if it is there.

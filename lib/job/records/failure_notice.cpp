@@ -30,7 +30,7 @@ void FailureNotice::publish(Store& store, const Error& failure) const {
     else if (!*first && !decode(existing))
         done = store.set(key_, notice, patience);
     if (!done) log::debug("rank {}: {}", rank_, done.error().message);
-    // Ranks that wait look for it meanwhile.
+    // Stay a moment, so that waiting ranks can read the notice.
     if (store.forgets() && (rank_ == 0 || (first && *first)))
         Pace(Deadline(), {.sleep_us = notice_stays_us}).pause();
 }

@@ -1,4 +1,4 @@
-// Why a job could not start, as one of its ranks publishes it in the store.
+// The failure of a job's start, as one of its ranks publishes it in the store.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ public:
     FailureNotice(const std::string& generation, Rank rank, Rank size)
         : key_(generation + "/failed"), rank_(rank), size_(size) {}
 
-    /// A directory store forgets it with its writer, which therefore stays a moment.
+    /// A directory store forgets the notice when its writer ends, so the writer stays a moment.
     void publish(Store& store, const Error& failure) const;
-    /// Asks the store for as long as a busy or distant one takes to answer.
+    /// Waits for the store as long as a busy or distant one takes to answer.
     std::optional<Error> published(Store& store) const;
     /// Has the store publish that this process ended, if it does before withdraw_will(). False: the
     /// store does not notice that.
     Result<bool> publish_with_process_end(PeerDirectory& directory, Deadline deadline) const;
 
-    /// As published, of a store's text: nothing if it is not about this job.
+    /// Decodes a notice; nullopt if it is not about this job.
     std::optional<Error> decode(std::string_view text) const;
 
 private:

@@ -40,7 +40,7 @@ std::optional<Error> JoinWatch::trouble(bool has_parent, int64_t now_ns) {
     const auto ended =
         claims_->ended([&](Rank rank) { return directory_.claim_of(rank, patience); });
     if (!ended) return {};
-    // It may have said why before it went.
+    // That rank may have published the cause before it ended.
     if (auto failure = notice_.published(directory_.store())) return failure;
     return Error{Code::peer_lost, *ended, 0,
                  fmt::format("the process of rank {} ended while it was joining", *ended)};

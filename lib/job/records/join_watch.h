@@ -1,4 +1,4 @@
-// Looking, while this rank joins, for reasons why the others cannot come.
+// Looks, while this rank joins, for reasons why other ranks cannot join.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ public:
           directory_(directory),
           notice_(notice) {}
 
-    /// This rank has claimed its number: should its process be killed while it joins, the others
-    /// hear of it. Where the store would not tell them, the ranks watch each other's claims.
+    /// Called when this rank has claimed its number. If its process is killed while it joins, the
+    /// store tells the other ranks; if the store cannot, the ranks watch each other's claims.
     void begin(Deadline deadline);
-    /// For a rank that waits, at that time. has_parent: the parent knows this rank, and tells it of
-    /// any failure.
+    /// Checks for such a reason, if it is time for the next look. has_parent: the parent knows this
+    /// rank, and tells it of any failure.
     std::optional<Error> trouble(bool has_parent, int64_t now_ns);
 
 private:
@@ -35,7 +35,7 @@ private:
     const std::string machine_;
     PeerDirectory& directory_;
     const FailureNotice& notice_;
-    std::optional<ClaimWatch> claims_;  // where the store does not notice the end of a process
+    std::optional<ClaimWatch> claims_;  // set if the store does not notice the end of a process
     int64_t look_ns_ = 0, look_pause_ns_ = 0;  // when trouble() looks again
 };
 

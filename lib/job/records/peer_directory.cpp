@@ -9,8 +9,8 @@
 namespace tutti {
 namespace {
 
-constexpr int missing_patience_ms = 5000;  // for the store to say who has not come
-constexpr Rank max_named_ranks = 16;       // in a message about who is missing
+constexpr int missing_patience_ms = 5000;  // for the store to tell which ranks are missing
+constexpr Rank max_named_ranks = 16;       // in a message about missing ranks
 
 ErrorResult taken_error(Rank rank, const RankOwner& self, const RankOwner& owner,
                         const std::string& job, const Store& store) {
@@ -76,7 +76,7 @@ void PeerDirectory::withdraw_records(Deadline deadline) {
     for (const std::string& name : {key(rank_), claim_key(rank_)})
         if (auto removed = store_->remove(name, deadline); !removed) {
             log::debug("rank {}: {}", rank_, removed.error().message);
-            break;  // nor would it answer the second
+            break;  // the store would not answer the second either
         }
 }
 
@@ -105,7 +105,7 @@ Result<const PeerRecord*> PeerDirectory::keep(Rank rank, std::string_view text) 
         return fail_rank(Code::system, rank, "the record of rank {} in the store is malformed",
                          rank)
             .advice(malformed_record_advice);
-    // Another thread's may be there by now, and in use.
+    // Another thread may have stored the record meanwhile, and pointers to it may be in use.
     const std::lock_guard lock(mutex_);
     return &peers_.try_emplace(rank, std::move(*record)).first->second;
 }

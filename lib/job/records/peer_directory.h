@@ -1,4 +1,4 @@
-// The ranks of a job as their store knows them.
+// The store's records of a job's ranks.
 #pragma once
 
 #include <map>
@@ -16,9 +16,9 @@
 
 namespace tutti {
 
-/// Holds what this rank has in the store (the claim on its number, its record, its will) and the
-/// records that it has looked up. A record that was kept stays where it is as long as the
-/// directory. Any thread may look ranks up; the rest is for the thread that joins or leaves.
+/// Holds this rank's entries in the store (the claim on its number, its record, its will) and the
+/// records that it has looked up. Pointers to these records are valid as long as the directory. Any
+/// thread may look ranks up; the other functions are for the thread that joins or leaves.
 class PeerDirectory {
 public:
     PeerDirectory(std::string generation, Rank rank, Rank size)
@@ -30,7 +30,7 @@ public:
     /// Lets go of the store.
     void close() { store_.reset(); }
 
-    /// A rank's number is taken once. invalid: another process has it.
+    /// Claims this rank's number. `invalid`: another process has it.
     Result<> claim(const RankOwner& self, const std::string& job, Deadline deadline);
     std::optional<std::string> claim_of(Rank rank, Deadline deadline) const;
     Result<> publish(const PeerRecord& own, Deadline deadline);
@@ -44,10 +44,10 @@ public:
     std::string key(Rank rank) const;
     /// Waits for the rank's record to be there.
     Result<const PeerRecord*> find(Rank rank, Deadline deadline);
-    /// The same of a rank that was there and may have taken its record along.
+    /// The same without the wait, for a rank that may have left and removed its record.
     Result<const PeerRecord*> find_if_there(Rank rank, Deadline deadline);
-    /// Names the ranks that did not join, as the store knows who has been there. It names none
-    /// that the store was not asked about.
+    /// The error that names the ranks without a record in the store. It names no rank about which
+    /// the store was not asked.
     Error missing_error(int64_t waited_ms) const;
 
 private:

@@ -18,13 +18,13 @@ struct PeerRecord {
     /// The limit for each text of the record.
     static constexpr uint32_t max_text_bytes = 16 * 1024;
 
-    Rank size = 0;  // of the job that the rank believes in
+    Rank size = 0;  // of the job, in that rank's settings
     std::string host_id;
     std::string control;
     std::map<std::string, std::string, std::less<>> addresses;  // by transport
 
     std::string encode() const;
-    /// Nothing: it is malformed.
+    /// nullopt: it is malformed.
     static std::optional<PeerRecord> decode(std::string_view text);
 };
 

@@ -9,20 +9,21 @@
 namespace tutti {
 
 struct RankOwner {
-    std::string machine;         // this boot of it
-    uint64_t pid_namespace = 0;  // elsewhere the same number is another process; 0: not known
+    std::string machine;         // its boot id
+    uint64_t pid_namespace = 0;  // of pid; 0: not known
     pid_t pid = 0;
-    uint64_t start_ticks = 0;  // since the machine's; a later process of that number has another
+    uint64_t start_ticks = 0;  // after boot; a later process with this pid has another value
 
     static RankOwner this_process(std::string machine);
     std::string encode() const;
     /// A malformed text yields an owner on no machine, which never counts as gone.
     static RankOwner decode(const std::string& text);
 
-    /// Whether this process sees the other's number as the other does.
+    /// True if both processes are in one pid namespace of one machine, so that the other's pid is
+    /// valid here.
     bool sees(const RankOwner& other) const;
-    /// Whether the other has ended, as far as this process can see. Of its own number it is an
-    /// earlier program, if that started at another time, or else another rank of this one.
+    /// True if this process can see that the other has ended. If the pid is its own, the other is
+    /// an earlier program that started at another time, or else another rank of this process.
     bool outlived(const RankOwner& other) const;
 };
 
