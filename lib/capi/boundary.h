@@ -84,7 +84,7 @@ Result<T> in_function(const char* function, Result<T> result) {
     return result;
 }
 
-/// invalid if there is no communicator, unsupported if it is a parent's.
+/// `invalid` if comm is NULL, `unsupported` in a process forked from the communicator's.
 inline Result<> check_comm(const char* function, const tutti_comm* comm) {
     if (!comm) return null_argument(function, "comm");
     return comm->impl->forked();

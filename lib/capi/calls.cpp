@@ -18,7 +18,7 @@ Result<BlockList> list_of(const char* function, const BlockArrays& arrays, int r
     return list;
 }
 
-// An alltoallv in place: what comes from a rank goes where what went to it was.
+// In an alltoallv in place, the block from a rank replaces the block to that rank.
 Result<> check_in_place(const char* function, const Call& call) {
     if (call.collective != Collective::alltoall || !call.uneven) return {};
     const CallBlocks blocks = blocks_of(call);
@@ -44,7 +44,7 @@ Result<> check_overlap(const char* function, const Call& call, const BufferRange
     const auto* b = static_cast<const std::byte*>(out);
     const std::size_t a_bytes = in_range.length * bytes, b_bytes = out_range.length * bytes;
     if (a_bytes == 0 || b_bytes == 0 || are_apart(a, a_bytes, b, b_bytes)) return {};
-    // In place: the rank's own block, or the whole, is one and the same memory.
+    // In place: the input and output of the rank's own block, or of the whole, are the same memory.
     const std::size_t a_own = in_range.row && !out_range.row ? in_range.own * bytes : 0;
     const std::size_t b_own = out_range.row && !in_range.row ? out_range.own * bytes : 0;
     if (a + a_own == b + b_own) return check_in_place(function, call);
@@ -59,7 +59,7 @@ Result<> check_overlap(const char* function, const Call& call, const BufferRange
                                               : "as output this rank's own block of the input");
 }
 
-// An uneven call's own block is described twice where the rank has both buffers.
+// If the rank has both buffers, an uneven call gives the length of its own block twice.
 Result<> check_own_block(const char* function, const Communicator& comm, const Call& call) {
     if (!call.uneven || comm.rank() != call.root) return {};
     const BlockList& list = call.collective == Collective::gather ? call.output : call.input;
@@ -76,7 +76,7 @@ bool is_whole(const Call& call) {
     return traits_of(call.collective).cut == Cut::whole;
 }
 
-/// A whole buffer in place has no block that lies in another one of the other side's.
+/// True for a whole buffer in place: none of its blocks can overlap a different block.
 bool is_in_place(const Call& call, const void* in, const void* out) {
     return in == out && in && is_whole(call);
 }
@@ -85,7 +85,7 @@ Result<> check_two(const char* function, const Communicator& comm, const Call& c
                    const void* out) {
     const bool whole = is_whole(call);
     if (call.collective == Collective::barrier || (whole && call.count == 0)) return {};
-    // Lengths that no memory has would make nonsense of what follows.
+    // Check the lengths first: lengths beyond any memory would overflow below.
     constexpr std::size_t surely_fits = std::size_t{1} << 40;
     if (!whole || call.count > surely_fits) TUTTI_TRY(comm.planner().check(call, -1));
     const BufferRange in_range = range_of(call, comm.rank(), comm.size(), Space::input);

@@ -11,7 +11,7 @@ Call plain_call(Collective collective, std::size_t count, tutti_dtype dtype, tut
 Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, int root,
                  tutti_op op = 0);
 
-/// One buffer's blocks as C has them.
+/// The C arrays that describe one buffer's blocks.
 struct BlockArrays {
     const std::size_t* counts = nullptr;
     const std::size_t* displacements = nullptr;
@@ -29,7 +29,7 @@ Result<Call> rootedv_call(const char* function, tutti_comm* comm, Collective col
 Result<Call> alltoallv_call(const char* function, tutti_comm* comm, const BlockArrays& in,
                             const BlockArrays& out, tutti_dtype dtype);
 
-/// No NULL where there are elements; no overlap but the one that is in place.
+/// Checks that no buffer with elements is NULL, and that buffers overlap only in place.
 Result<> check_buffers(const char* function, const Communicator& comm, const Call& call,
                        const void* in, const void* out);
 
@@ -37,7 +37,7 @@ Result<> check_buffers(const char* function, const Communicator& comm, const Cal
 Result<> check_inputs(const char* function, const Communicator& comm, const Call& call,
                       const void* const* ins, void* out);
 
-/// The caller's options, or the defaults; an error for what this build cannot do.
+/// The caller's options, or the defaults; an error for options that this build does not support.
 Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* opts);
 
 Result<> call_blocking(const char* function, tutti_comm* comm, const Call& call, const void* in,
@@ -48,7 +48,7 @@ inline Result<> call_blocking(const char* function, tutti_comm* comm, const Resu
 }
 Result<> call_start(const char* function, tutti_comm* comm, Result<Call> call, const void* in,
                     void* out, const tutti_call_opts* opts, tutti_request** request);
-/// The same, of buffers that were checked.
+/// The same for buffers that were checked.
 Result<> start_checked(const char* function, tutti_comm* comm, const Call& call, const void* in,
                        void* out, const tutti_call_opts* opts, tutti_request** request);
 Result<> call_plan(const char* function, tutti_comm* comm, Result<Call> call,

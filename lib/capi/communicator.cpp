@@ -22,7 +22,7 @@ Result<Collective> parse_collective(const char* function, const char* name) {
         .advice("give one of {}", names);
 }
 
-// A call that is only talked about.
+// The arguments of a call that is explained, not run.
 struct Described {
     const char* collective;
     size_t count;
@@ -127,7 +127,8 @@ tutti_status tutti_comm_abort(tutti_comm* comm) {
 
 tutti_status tutti_comm_destroy(tutti_comm* comm) {
     return tutti::guard([&]() -> Result<> {
-        // In a forked child it is the parent's, whose connections the child holds too: let it lie.
+        // In a forked child the communicator is the parent's, and the child shares its connections:
+        // leave it.
         if (comm && !comm->impl->is_of_this_process()) return {};
         if (comm) TUTTI_TRY(comm->impl->may_call());
         const std::unique_ptr<tutti_comm> owned(comm);

@@ -56,7 +56,7 @@ tutti_status keep(const Error& error) {
 
 namespace {
 
-// Between float32 and what is added up in it: the kernels' way in and out of an accumulator.
+// Converts between float32 and a narrower float, as the kernels do into and out of an accumulator.
 Result<> convert(const void* in, tutti_dtype in_dtype, void* out, tutti_dtype out_dtype,
                  std::size_t count) {
     if (count > 0 && (!in || !out)) return null_argument("tutti_convert", in ? "out" : "in");

@@ -22,7 +22,7 @@ Result<UserOperator> read_spec(const tutti_op_spec* spec) {
     tutti_op_spec read = TUTTI_OP_SPEC_INIT;
     std::memcpy(&read, spec, std::min(spec->struct_size, sizeof read));
     if (!read.combine) return null_argument(function, "spec.combine");
-    // Which dtype it will have is not known yet: at least one byte an element.
+    // The dtype is not known yet, but an element has at least one byte.
     if (read.item_elements < 1 || read.item_elements > max_mover_bytes)
         return fail(Code::invalid, "{}: spec.item_elements is {}, which is out of range", function,
                     read.item_elements)

@@ -8,7 +8,7 @@ namespace {
 using tutti::Code;
 using tutti::Result;
 
-// The request is over: what became of it, and away with it.
+// Frees a request that is over, and returns its status.
 tutti_status take(tutti_request** handle) {
     const std::unique_ptr<tutti::Request> request(tutti::from_c(*handle));
     *handle = nullptr;
@@ -17,7 +17,7 @@ tutti_status take(tutti_request** handle) {
     return tutti::keep(tutti::on_rank(request->keep->rank(), request->error));
 }
 
-// in of an allreduce_multi is the list of its inputs.
+// For an allreduce_multi, `in` is the list of its inputs.
 Result<> check_run(const char* function, const tutti_plan& plan, const void* in, void* out) {
     const tutti::Call& call = plan.impl->call;
     if (call.inputs == 0) return tutti::check_buffers(function, *plan.comm, call, in, out);
@@ -36,7 +36,7 @@ tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms) {
     const tutti_status status = tutti::guard(waited, [&]() -> Result<> {
         tutti::Request& r = *tutti::from_c(*request);
         if (auto home = r.keep->forked(); !home) {
-            *request = nullptr;  // the parent's: let it lie
+            *request = nullptr;  // the parent's: leave it
             return home;
         }
         if (timeout_ms != 0) TUTTI_TRY(r.keep->progress().may_wait(r));
@@ -102,7 +102,7 @@ tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
 }
 
 void tutti_plan_destroy(tutti_plan* plan) {
-    if (!plan || !plan->comm->is_of_this_process()) return;  // a parent's: let it lie
+    if (!plan || !plan->comm->is_of_this_process()) return;  // the parent's: leave it
     tutti::LaunchBatch& launches = tutti::launch_batch();
     if (launches.gathering() && plan->impl->busy_anywhere())
         return launches.after_close([plan] { tutti_plan_destroy(plan); });

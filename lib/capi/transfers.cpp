@@ -23,7 +23,7 @@ struct Asked {
     tutti_recv_status* status = nullptr;
 };
 
-/// Bytes of the message, of a dtype that there is.
+/// The message's length in bytes; an error if there is no such dtype.
 Result<std::size_t> length_of(const char* function, const Asked& asked) {
     const std::size_t element_bytes = dtype_bytes(static_cast<Dtype>(asked.dtype));
     if (asked.dtype < 0 || element_bytes == 0)
@@ -84,7 +84,7 @@ Result<> add_to_group(const char* function, tutti_comm* comm, const Asked& asked
         comm->device_group.push_back(one);
         return {};
     }
-    // Its place first: what is started has to be kept.
+    // Make the request's place first: a started request must be kept.
     comm->group.emplace_back();
     auto request = start(function, comm, asked, -1);
     if (!request) {
@@ -95,7 +95,7 @@ Result<> add_to_group(const char* function, tutti_comm* comm, const Asked& asked
     return {};
 }
 
-/// Waits for all of them; the first error.
+/// Waits for all requests; returns the first error.
 Result<> wait_all(tutti_comm* comm, std::vector<std::unique_ptr<Request>> requests) {
     std::optional<Error> first;
     for (const auto& request : requests) {
@@ -147,7 +147,7 @@ Result<> check(const char* function, tutti_comm* comm, const Asked& asked) {
     return comm->impl->messages().check(transfer);
 }
 
-/// A device's are one group.
+/// Transfers on device memory are launched as one group.
 Result<> both(const char* function, tutti_comm* comm, const Asked& receive, const Asked& send) {
     TUTTI_ASSIGN(const bool to_device, on_device(comm, receive));
     TUTTI_ASSIGN(const bool from_device, on_device(comm, send));
@@ -156,7 +156,7 @@ Result<> both(const char* function, tutti_comm* comm, const Asked& receive, cons
         TUTTI_ASSIGN(const OffloadMessage out, to_message(function, send));
         return comm->impl->offload().run(std::vector{in, out});
     }
-    // All that needs memory comes first: what is started has to be kept.
+    // Allocate first: a started transfer must be kept.
     std::array<std::unique_ptr<Transfer>, 2> made;
     for (auto& one : made) one = std::make_unique<Transfer>();
     TUTTI_TRY(fill(function, *made[0], receive));
@@ -166,7 +166,7 @@ Result<> both(const char* function, tutti_comm* comm, const Asked& receive, cons
     for (auto& transfer : made) {
         auto one = comm->impl->messages().start(std::move(transfer), -1);
         if (!one) {
-            // The communicator has failed, and what was started with it.
+            // The communicator has failed, and the started transfers with it.
             (void)wait_all(comm, std::move(started));
             return tl::unexpected(std::move(one).error());
         }
