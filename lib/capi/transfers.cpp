@@ -141,7 +141,7 @@ tutti_status nonblocking(const char* function, tutti_comm* comm, const Asked& as
 /// invalid.
 Result<> check(const char* function, tutti_comm* comm, const Asked& asked) {
     TUTTI_ASSIGN(const bool device, on_device(comm, asked));
-    if (device) return {};  // told for all of them at once
+    if (device) return {};  // Offload checks all device transfers at launch
     Transfer transfer;
     TUTTI_TRY(fill(function, transfer, asked));
     return comm->impl->messages().check(transfer);

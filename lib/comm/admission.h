@@ -20,7 +20,7 @@ public:
 
     enum class Place : uint8_t {
         given,     // the request runs, and the caller owns its stream
-        outdated,  // a mismatch has changed what the request was prepared for: begin again
+        outdated,  // a mismatch came since the request was prepared: begin again
     };
     Result<Place> submit(Request& request, Plan& plan, int64_t timeout_ms);
 

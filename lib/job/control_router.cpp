@@ -137,8 +137,8 @@ void ControlRouter::link_closed(Rank peer, ControlTree::LinkKind kind, const std
     if (losses_.detour_ended(peer)) detours_.request(peer);
 }
 
-// Floods the loss even while this rank leaves: some communicators have the lost rank as a member
-// whose other members have no connection to it.
+// Floods the loss even while this rank leaves: in some communicators no remaining member has a
+// connection to the lost rank.
 void ControlRouter::mark_lost(Rank peer, const std::string& cause, Rank except) {
     const auto lock = clients_.hold();
     if (!losses_.mark_lost(peer, cause)) return;

@@ -20,7 +20,7 @@
 namespace tutti {
 namespace {
 
-// How long a rank that cannot join waits for the store, to tell the other ranks.
+// The time that a rank which cannot join waits for the store, to tell the other ranks.
 constexpr int64_t tell_ms = 3000;
 constexpr int64_t publish_ms = 60'000;  // if joining has no deadline
 constexpr int64_t look_up_ms = 200;     // of the parent's record, between checks for failures

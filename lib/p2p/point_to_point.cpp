@@ -10,8 +10,8 @@ namespace tutti {
 namespace {
 
 const Error no_error{Code::ok, nobody, 0, {}};
-// How long a receive waits for its channel, to learn what the channel takes. If the peer is late,
-// it goes on without.
+// The time that a receive waits for its channel to open, to learn whether the channel takes device
+// memory. If the peer is late, the receive goes on without the channel.
 constexpr int64_t meeting_ms = 1000;
 // The tag to peek with while the message's tag is not known; with epoch 0 no message counts as
 // stale.

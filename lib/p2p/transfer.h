@@ -48,7 +48,7 @@ struct Transfer final : Request {
     std::size_t moved = 0;  // bytes sent or arrived
     std::size_t total = 0;  // bytes of the message that is received
     bool offered = false;
-    bool needs_channel = false;  // a receive that opens its channel to learn what it takes
+    bool needs_channel = false;  // a receive that opens its channel: may it take device memory?
     Received received;
     Received* into = nullptr;  // where the caller reads it; may be null
     int64_t left_ns = 0;       // when the partner was first seen to be gone; 0: it is not

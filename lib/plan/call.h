@@ -36,7 +36,7 @@ enum class Path : uint8_t {
     across,   // "hierarchical": the device library within each host, tutti's transports between
 };
 
-/// Whether the path uses the communicator of a device library (DeviceGroup).
+/// True if the path uses the communicator of a device library (DeviceGroup).
 constexpr bool by_group(Path path) {
     return path == Path::library || path == Path::across;
 }

@@ -48,7 +48,7 @@ public:
     /// The choice and its reasons in a few lines, or why there is none.
     std::string explain(const Call& call) const;
 
-    /// A sum of which this rank's contribution is multiplied by the scalar first. Every rank makes
+    /// Makes a sum that multiplies this rank's contribution by the scalar first. Every rank makes
     /// its own, in the same order.
     Result<Op> make_premul_sum(const void* scalar, Dtype dtype);
 

@@ -12,8 +12,8 @@
 
 namespace tutti {
 
-/// For ranks that come after the others have given up, when none is left to tell them. The first
-/// failure that is published stays; what fails later fails because of it. A notice from long before
+/// For ranks that come after the others have given up, when no other rank is left to tell them. The
+/// first published failure stays, because it is the cause of later ones. A notice from long before
 /// this rank came is about an earlier job of the same name.
 class FailureNotice {
 public:
