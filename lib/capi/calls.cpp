@@ -119,7 +119,7 @@ Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* o
     return read;
 }
 
-// The entry belongs to a call that is checked otherwise.
+// Takes the options that belong to the call itself: its algorithm and its name.
 Result<> take_opts(const char* function, const tutti_call_opts& opts, Call& call) {
     if (opts.algorithm) call.algorithm = opts.algorithm;
     if (!opts.name) return {};
