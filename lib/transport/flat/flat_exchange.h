@@ -1,5 +1,5 @@
-// A flat exchange's limits, and the sum of the contributions: ranks add them in rank order, so that
-// all compute the same bits.
+// The limits of a flat exchange, and the sum of the contributions. Every rank adds them in rank
+// order, so that all ranks compute the same bits.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ inline constexpr std::string_view flat_summary =
     "every rank reads all contributions at once: small messages, where the transport has it";
 inline constexpr uint32_t flat_max_streams = 64;
 
-/// The schedule algorithms whose results they must equal; "" for what no flat exchange does.
+/// The schedule algorithms whose results a flat exchange must equal; "" for a collective that no
+/// flat exchange does.
 std::string_view flat_reference(Collective collective);
 
 /// The groups and calls that one transport's flat exchange serves. All serve allreduces and
@@ -33,17 +34,18 @@ bool flat_serves(const FlatLimits& limits, Collective collective);
 /// unsupported or invalid: these ranks cannot be a group.
 Result<> check_flat_group(const GroupRequest& group, const FlatLimits& limits);
 
-/// The bytes of a contribution to a call, or why the group cannot do it. A barrier's has none.
+/// The bytes of a contribution to a call, or the reason why the group cannot do the call. A
+/// barrier's contribution has none.
 Result<std::size_t> flat_contribution_bytes(const IntrinsicGroup& group,
                                             const IntrinsicShape& shape);
 
 class FlatReduction {
 public:
-    /// For an allreduce. A barrier's has no elements.
+    /// For an allreduce. A barrier has no elements.
     FlatReduction(const IntrinsicShape& shape, Rank size);
 
     bool empty() const { return count_ == 0; }
-    /// By rank; out may be one of them: it is written last, block by block.
+    /// contributions: by rank. out may be one of them: each block of it is written last.
     void run(std::span<const std::byte* const> contributions, void* out);
 
 private:
@@ -54,7 +56,7 @@ private:
     const UserFunction function_;
     std::size_t count_ = 0;
     std::size_t block_count_ = 0;
-    ReduceFn only_ = nullptr;  // one or two ranks
+    ReduceFn only_ = nullptr;  // for one or two ranks
     ReduceFn first_ = nullptr;
     ReduceFn middle_ = nullptr;
     ReduceFn last_ = nullptr;

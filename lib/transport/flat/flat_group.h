@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// A group on this rank. Its operations share a Member, and keep it: `rank`, `size`, `streams`,
-/// `limits`, and prepare(), which makes sure that a contribution of so many bytes has room.
+/// A group on this rank. Its operations share and keep a Member, which has `rank`, `size`,
+/// `streams`, `limits`, and prepare(): it makes room for a contribution of so many bytes.
 template <FlatBoard Board>
 class FlatGroup final : public IntrinsicGroup {
 public:
@@ -40,7 +40,7 @@ public:
         return std::make_unique<FlatAllreduce<Board>>(member_, shape, bytes);
     }
 
-    // Turns hold the epoch: what lies in the slots is never taken for a new operation's.
+    // A slot's turn includes the epoch, so no new operation reads an old epoch's slot as its own.
     void reset() override {
         for (FlatStream& stream : member_->streams) stream = {};
     }

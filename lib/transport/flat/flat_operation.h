@@ -1,6 +1,6 @@
-// The operations of a flat exchange: every rank publishes its contribution once and reads everyone
-// else's. They run over a board, which a transport provides: the slots of one stream, and how a
-// contribution gets into the others' slots.
+// The operations of a flat exchange: every rank publishes its contribution once and reads those of
+// all other ranks. An operation runs over a board, which a transport provides: the slots of one
+// stream, and the way a contribution gets into the other ranks' slots.
 #pragma once
 
 #include <array>
@@ -19,41 +19,43 @@ namespace tutti {
 /// One run of an operation.
 struct FlatRun {
     uint64_t number = 0;  // on its stream, from 1
-    uint64_t turn = 0;    // what a slot holds once it has this run's contribution
+    uint64_t turn = 0;    // the value of a slot's turn once it has this run's contribution
     Tag tag;
 };
 
-/// A rank's position on one stream. Only the thread that drives the stream touches it, and other
-/// threads drive its neighbours.
+/// A rank's position on one stream. Only the thread that drives the stream accesses it; other
+/// threads drive its neighbours in memory.
 struct alignas(no_share_bytes) FlatStream {
     uint64_t started = 0;  // number of the newest run; 0 again in a new epoch
-    uint64_t seen = 0;     // the newest whose slots of all peers were here, with equal tags
-    std::array<FlatRun, 2> runs{};  // the newest two, by number
+    uint64_t seen = 0;     // the newest run for which the slots of all peers were here, with equal
+                           // tags
+    std::array<FlatRun, 2> runs{};  // the newest two runs, by number
 };
 
 /// A board has the slots of one stream, for one operation. A rank writes its slot of a run without
-/// asking whether the peers have read the one that lay there: each transport says beside its slots
-/// why it has enough of them. All transports rely on the rule that no run completes before the
-/// previous run's slots were seen.
+/// asking whether the peers have read the slot's previous contribution: each transport says beside
+/// its slots why it has enough of them. All transports rely on the rule that no run completes
+/// before this rank has seen the previous run's slots.
 ///
 /// No function is virtual: a small message takes few instructions more than these.
 template <typename Board>
 concept FlatBoard = requires(Board& board, const FlatRun& run, const Rank& rank, Failure& failure,
                              Code (*check)()) {
-    typename Board::Member;  // what the group's operations share
+    typename Board::Member;  // the state that the group's operations share
     board.rank;
     board.size;
     board.bytes;  // of a contribution
-    // `turn` is written last; once it is here, the tag and the payload may be read.
+    // The writer stores `turn` last; a reader that sees it may read the tag and the payload.
     { board.slot(rank, run.number).turn } -> std::same_as<std::atomic<uint64_t>&>;
     { board.slot(rank, run.number).tag } -> std::same_as<Tag&>;
     { board.payload(rank, run.number) } -> std::convertible_to<const std::byte*>;
     { Board::turn_of(run.tag, run.number) } -> std::same_as<uint64_t>;
-    // A slot with the right tag must have the right bytes too. If not, the board ends the peer.
+    // A slot with the right tag must have the right bytes too. If not, the board reports the peer
+    // as lost.
     { board.accepts(rank, board.slot(rank, run.number)) } -> std::same_as<bool>;
     board.publish(run, ByteView());
-    // The board calls `check`, which moves `rank` on over the slots that are here, for as long as
-    // this thread can bring further contributions. mismatch: the board has filled in `failure`.
+    // The board calls `check`, which advances `rank` past the slots that are here, for as long as
+    // this thread can receive further contributions. mismatch: the board has filled in `failure`.
     { board.collect(run, rank, failure, check) } -> std::same_as<Code>;
     board.arm(true);
     board.cancel();
@@ -92,21 +94,22 @@ protected:
     /// ok: that rank's slot of the run is here, with the tag it must have.
     Code check_slot(const FlatRun& run, Rank rank) {
         const auto& theirs = board_.slot(rank, run.number);
-        // Sequentially consistent: pairs with the announcement of a rank that goes to sleep.
+        // Sequentially consistent: a thread checks the slot again after arm(true) and before it
+        // sleeps, so either it sees the turn or the writer sees that it sleeps.
         if (theirs.turn.load(std::memory_order_seq_cst) != run.turn) return Code::in_progress;
         if (theirs.tag == run.tag) [[likely]]
             return board_.accepts(rank, theirs) ? Code::ok : Code::in_progress;
         failure_ = {{Code::mismatch, rank, 0, {}}, theirs.tag};
         return Code::mismatch;
     }
-    /// ok: the slots of all peers are here, with the tag that they must have.
+    /// ok: the slots of all peers are here, with the expected tag.
     Code gather() {
         const FlatRun& run = *run_;
         return board_.collect(run, next_, failure_, [&] { return check_slots(run, next_); });
     }
 
-    /// The rule that makes slots reusable and lets a broadcast's root learn of a mismatch: nothing
-    /// completes before the previous operation's slots were seen.
+    /// No operation completes before this rank has seen the previous operation's slots. This makes
+    /// slots reusable, and lets a broadcast's root learn of a mismatch.
     Code check_previous() {
         const uint64_t previous = run_->number - 1;
         if (stream_.seen >= previous) [[likely]]
@@ -119,7 +122,7 @@ protected:
         return stream_.seen + 1 < run_->number && checked_ < board_.size ? checked_ : nobody;
     }
 
-    /// The result of a step that is not over.
+    /// Ends the run if the step failed.
     Poll reached(Code code) {
         if (code == Code::in_progress) return code;
         running_ = false;
@@ -133,11 +136,11 @@ protected:
 
     FlatStream& stream_;
     Board board_;
-    FlatRun* run_ = nullptr;  // the stream's; none before the first
+    FlatRun* run_ = nullptr;  // an element of the stream's runs; nullptr before the first
     const std::byte* in_ = nullptr;
     std::byte* out_ = nullptr;
-    Rank next_ = 0;     // whose slot of this run is the next to look at
-    Rank checked_ = 0;  // whose slot of the previous one is
+    Rank next_ = 0;     // the rank whose slot of this run is checked next
+    Rank checked_ = 0;  // the rank whose slot of the previous run is checked next
     bool published_ = false;
     bool running_ = false;
 
@@ -153,7 +156,7 @@ private:
     Failure failure_;
 };
 
-/// Allreduce, and barrier as the allreduce of nothing.
+/// Allreduce, and barrier as the allreduce of no elements.
 template <FlatBoard Board>
 class FlatAllreduce final : public FlatOperation<Board> {
     using Base = FlatOperation<Board>;
@@ -210,7 +213,8 @@ public:
             } else {
                 if (const Code code = this->check_slot(*run_, root_); code != Code::ok)
                     return this->reached(code);
-                // Copied before it is acknowledged: an acknowledged payload is not read again.
+                // Copied before this rank acknowledges it: after that the root may overwrite the
+                // payload.
                 keep(board_.payload(root_, run_->number));
                 this->publish({});
             }

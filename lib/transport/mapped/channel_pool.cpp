@@ -4,7 +4,8 @@
 
 namespace tutti {
 
-// Takes closed channels whose reader has closed too; frees their rings. Caller holds mutex_.
+// Takes closed channels whose reader has closed too, and frees their rings. The caller holds
+// mutex_.
 std::vector<std::unique_ptr<ChannelSpace>> ChannelPool::take_closed() {
     std::vector<std::unique_ptr<ChannelSpace>> out;
     const auto still_read = [](const std::unique_ptr<ChannelSpace>& space) {

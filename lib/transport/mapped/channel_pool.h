@@ -1,15 +1,15 @@
-// The memory of the channels from one process to another. Each has its control line and small cells
-// for as long as it lives; the large cells belong to all of them, a ring of them at a time being on
-// loan to the channel that uses it.
+// The memory of the channels from one process to another. A channel has a control line and small
+// cells of its own for as long as it lives. All channels share the large cells: a ring of large
+// cells is on loan to the channel that uses it.
 //
-// A channel keeps a loan until another one wants it: it is in use only between a reservation and
-// its commit, and else is idle; a ring that is idle, and whose messages have all been read, is
-// taken from its channel when there is no free one. If there is none either, memory grows. So no
-// channel ever waits for another, and memory is that of the large messages that were under way at
-// once.
+// A channel keeps a loan until another channel needs the ring. The loan is in use only between a
+// reservation and its commit, and idle otherwise. If no ring is free, the pool takes an idle ring
+// whose messages have all been read from its channel. If there is none, the pool allocates a new
+// one. So no channel ever waits for another, and the pool's memory is that of the large messages
+// that were in flight at once.
 //
-// Threads: any. A channel's owner and whoever takes its ring meet at one atomic word; the lock is
-// for what concerns several channels.
+// Threads: any. The thread that drives a channel and the thread that takes its ring synchronise on
+// one atomic word; the lock protects state of several channels.
 #pragma once
 
 #include <memory>
@@ -25,35 +25,35 @@ struct ChannelSpace {
     struct Ring {
         SegmentPlace place;
         std::byte* data = nullptr;
-        ChannelSpace* user = nullptr;  // under the pool's mutex
+        ChannelSpace* user = nullptr;  // protected by the pool's mutex
     };
-    // none and examined: only under the pool's mutex.
+    // A thread changes the state from or to none and examined only under the pool's mutex.
     enum class Loan : uint8_t { none, used, idle, examined };
 
     Arena::Block block;
     std::atomic<Loan> loan{Loan::none};
     Ring* ring = nullptr;
-    uint64_t position = 0;  // the channel's, written before it is idle
+    uint64_t position = 0;  // the channel's position, written before the loan is idle
 };
 
 class ChannelPool {
 public:
     explicit ChannelPool(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
 
-    /// A new channel, and room for large cells if all its like should need them at once: the peer
-    /// must be given the arena's segments before it is told of the channel.
+    /// Opens a new channel, and makes sure that every channel can have large cells at once. The
+    /// caller must send the arena's segments to the peer before it tells the peer of the channel.
     Result<std::unique_ptr<ChannelSpace>> open();
-    /// The sender is gone; the memory is used again when its reader is.
+    /// The sender is destroyed; the pool reuses the memory once the reader has closed too.
     void close(std::unique_ptr<ChannelSpace> space);
 
-    /// Before a large message is written: space.ring is the channel's until return_ring().
+    /// Call before writing a large message: space.ring belongs to the channel until return_ring().
     /// no_memory: the system refuses.
     Result<> borrow(ChannelSpace& space);
-    /// After it was published; position: the next message's.
+    /// Call after publishing the message; position: the next message's.
     static void return_ring(ChannelSpace& space, uint64_t position);
 
     const std::shared_ptr<Arena>& arena() const { return arena_; }
-    /// Bytes of large cells that have taken memory.
+    /// Bytes of large cells that are backed by memory.
     std::size_t ring_bytes() const;
 
 private:
@@ -65,10 +65,11 @@ private:
 
     const std::shared_ptr<Arena> arena_;
     mutable std::mutex mutex_;
-    std::size_t channels_ = 0;                           // open, or closed and still read from
-    std::vector<std::unique_ptr<Ring>> rings_;           // that have memory
-    std::vector<SegmentPlace> bare_rings_;               // that have none yet
-    std::vector<std::unique_ptr<ChannelSpace>> closed_;  // by the sender
+    std::size_t channels_ = 0;                           // open, or closed with the reader still
+                                                         // open
+    std::vector<std::unique_ptr<Ring>> rings_;           // backed by memory
+    std::vector<SegmentPlace> bare_rings_;               // not backed by memory yet
+    std::vector<std::unique_ptr<ChannelSpace>> closed_;  // closed by the sender
 };
 
 }  // namespace tutti

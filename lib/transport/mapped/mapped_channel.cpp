@@ -66,9 +66,9 @@ void format_mapped_channel(std::byte* memory) {
 }
 
 bool mapped_cells_home(const std::byte* memory, uint64_t position) {
-    auto* const cells = const_cast<std::byte*>(memory);  // turns are read only
+    auto* const cells = const_cast<std::byte*>(memory);  // only the turns are read
     for (uint64_t p = position; p < position + mapped_cells; ++p)
-        // Pairs with release(): the reader is done with the payload.
+        // Pairs with the reader's release(): the reader no longer reads the payload.
         if (cell_of(cells, p).turn.load(std::memory_order_acquire) != p) return false;
     return true;
 }
@@ -92,7 +92,7 @@ MappedSender::~MappedSender() {
 }
 
 bool MappedSender::can_push() {
-    // Pairs with release(): the reader is done with the payload before we overwrite it.
+    // Pairs with release(): the reader no longer reads the payload when this thread overwrites it.
     return cell_of(memory_, position_).turn.load(std::memory_order_acquire) == position_;
 }
 
@@ -136,7 +136,7 @@ void MappedSender::commit(const Tag& tag, std::size_t bytes) {
 
 void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes) {
     std::byte* place = reserve(bytes);
-    if (place == nullptr) return;  // out of memory, since can_push() was true: health() says so
+    if (place == nullptr) return;  // out of memory, since can_push() was true; health() reports it
     copy_message(streaming_policy(Writer::copy), place, data, bytes);
     commit(tag, bytes);
 }
@@ -145,7 +145,8 @@ void MappedSender::publish(const Tag& tag) {
     Cell& cell = cell_of(memory_, position_);
     cell.tag = tag;
     // Sequentially consistent with arm(): either the reader's last look before it sleeps sees this
-    // turn, or we see that it sleeps. (An exchange costs nothing here: the line must come anyway.)
+    // turn, or this thread sees that the reader sleeps. (An exchange costs no more here: this core
+    // needs the cache line anyway.)
     cell.turn.store(position_ + 1, std::memory_order_seq_cst);
     ++position_;
     if (control_->reader_sleeps.load(std::memory_order_seq_cst) != 0) peer_.doorbell->ring();
@@ -169,20 +170,21 @@ MappedReceiver::MappedReceiver(std::byte* memory, std::shared_ptr<const SegmentT
       process_(::getpid()) {}
 
 MappedReceiver::~MappedReceiver() {
-    // A forked child's copy is none of the sender's business.
+    // In a forked child: only the parent's receiver may tell the sender that it closed.
     if (process_ != ::getpid()) return;
-    // Pairs with mapped_reader_closed(): from here on the memory is the sender's alone.
+    // Pairs with mapped_reader_closed(): from here on only the sender uses the memory.
     control_->reader_closed.store(1, std::memory_order_release);
 }
 
 bool MappedReceiver::has_message() const {
-    // seq_cst because this is also the last look between arm(true) and sleeping; as cheap as
-    // acquire where it matters.
+    // seq_cst because this is also the last look between arm(true) and sleeping. On x86 the load
+    // costs no more than an acquire.
     return cell_of(memory_, position_).turn.load(std::memory_order_seq_cst) == position_ + 1;
 }
 
 Receiver::PeekedMessage MappedReceiver::peek(const Tag& expected, std::size_t bytes) {
-    // Bounded by our own constant: a peer that only sends stale messages does not keep us here.
+    // Bounded by our own constant: a peer that only sends stale messages cannot keep this thread in
+    // the loop.
     for (uint32_t looks = 0; looks <= mapped_cells && has_message(); ++looks) {
         const Cell& cell = cell_of(memory_, position_);
         const Tag got = cell.tag;
@@ -200,8 +202,8 @@ Receiver::PeekedMessage MappedReceiver::peek(const Tag& expected, std::size_t by
     return {};
 }
 
-// A ring may lie in a segment that is still on its way: then the message has not arrived yet, and
-// the segment's news wakes whoever sleeps.
+// A ring may be in a segment that this process has not mapped yet. Then the message counts as not
+// arrived, and the arrival of the segment wakes a sleeping thread.
 const std::byte* MappedReceiver::large_message(const Cell& cell) {
     SegmentPlace place;
     std::memcpy(&place, cell.payload, sizeof place);
@@ -214,7 +216,8 @@ const std::byte* MappedReceiver::large_message(const Cell& cell) {
 
 void MappedReceiver::release() {
     Cell& cell = cell_of(memory_, position_);
-    cell.turn.store(position_ + mapped_cells, std::memory_order_seq_cst);  // as in publish()
+    // Ordered as in publish().
+    cell.turn.store(position_ + mapped_cells, std::memory_order_seq_cst);
     ++position_;
     if (control_->writer_sleeps.load(std::memory_order_seq_cst) != 0) peer_.doorbell->ring();
 }
@@ -224,7 +227,8 @@ void MappedReceiver::arm(bool on) {
 }
 
 Code MappedReceiver::health() const {
-    // In this order: what was published before the news came is seen after it.
+    // Loads `gone` first: a message published before the peer was reported gone is visible
+    // afterwards.
     const bool gone = peer_.life->gone.load(std::memory_order_acquire);
     return gone && !has_message() ? Code::peer_lost : Code::ok;
 }

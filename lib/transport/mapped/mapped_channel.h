@@ -1,16 +1,16 @@
-// A channel through memory that both sides map: a ring of cells, written by one side and read by
-// the other. One line per cell holds whose turn it is, the tag and, for tiny messages, the payload,
-// so a message of up to 24 bytes costs one cache line on its way.
+// A channel through memory that both sides map: a ring of cells that one side writes and the other
+// side reads. One cache line per cell holds the turn, the tag and, for tiny messages, the payload,
+// so a message of up to 24 bytes moves one cache line.
 //
 //   [control line][cell headers, 128 bytes apart][4 KiB per cell]
 //
-// Larger messages lie in cells of 128 KiB that the channels of a pair of processes share
-// (channel_pool.h); then the header says where, in place of a payload.
+// Larger messages use cells of 128 KiB that the channels of a pair of processes share
+// (channel_pool.h); then the cell's header holds the place of the ring instead of a payload.
 //
 // Turns: cell i starts at turn i. For the message at position p (cell p mod cells) the writer waits
 // for turn p and publishes p + 1; the reader waits for p + 1 and releases with p + cells. Both only
-// compare a turn with the value they expect. Nothing the peer writes becomes a length, and a place
-// is used only if what is expected there lies within a segment that is mapped here.
+// compare a turn with the value they expect. No number that the peer writes becomes a length, and
+// the reader uses a place only if the whole ring is inside a segment that is mapped here.
 #pragma once
 
 #include <array>
@@ -29,14 +29,14 @@ inline constexpr uint32_t mapped_cells = 8;
 inline constexpr std::size_t mapped_cell_bytes = 128 * 1024;
 inline constexpr std::size_t mapped_inline_bytes = 24;
 
-/// Up to here a message uses memory that the channel has from the start.
+/// A message of up to this size uses memory that the channel has from the start.
 inline constexpr std::size_t mapped_small_bytes = 4096;
 inline constexpr std::size_t mapped_channel_bytes = 4096 + mapped_cells * mapped_small_bytes;
-/// From here on a message may be written past the cache, if that is so many times as fast: a kernel
-/// computes as long either way, and a long copy waits for no lines to begin with.
+/// A message of this size or more may be written with streaming stores. They must be this many
+/// times as fast as ordinary stores; a kernel computes as long either way, so its gain is smaller.
 inline constexpr std::size_t mapped_streaming_bytes = 16 * 1024;
 inline constexpr double mapped_copy_gain = 3.5, mapped_kernel_gain = 2;
-/// The cells of larger messages, as lent to a channel.
+/// The ring of large cells that the pool lends to a channel.
 inline constexpr std::size_t mapped_ring_bytes = mapped_cells * mapped_cell_bytes;
 
 /// The same for every transport with these channels, except for the latency.
@@ -50,7 +50,7 @@ inline Capabilities mapped_capabilities(double latency_us) {
     return c;
 }
 
-/// Whether the process at the other end still lives; written by whoever hears the news.
+/// Whether the process at the other end still lives. The thread that learns of its death writes it.
 struct PeerLife {
     std::atomic<bool> gone{false};
 };
@@ -61,11 +61,12 @@ struct MappedPeer {
     std::shared_ptr<const PeerLife> life;
 };
 
-/// Writes the first turns; before the other side sees the memory.
+/// Writes the first turns. Call it before the other side sees the memory.
 void format_mapped_channel(std::byte* memory);
-/// Whether all that was written before that position has been read: the cells are the writer's.
+/// Whether the reader has released every message before that position: then only the writer uses
+/// the cells.
 bool mapped_cells_home(const std::byte* memory, uint64_t position);
-/// Whether the reader is gone for good.
+/// Whether the reader is closed for good.
 bool mapped_reader_closed(const std::byte* memory);
 
 class ChannelPool;
@@ -94,7 +95,7 @@ public:
     bool all_sent() override { return true; }
     void cancel() override { return_ring(); }
     void arm(bool on) override;
-    /// no_memory: the system would not give memory for large messages.
+    /// no_memory: the system refuses memory for large messages.
     Code health() const override;
 
 private:
@@ -109,17 +110,17 @@ private:
     detail::ChannelControl* const control_;
     uint64_t position_ = 0;
     bool borrows_ = false;   // a large cell is reserved
-    bool measures_ = false;  // and large enough to be measured
+    bool measures_ = false;  // the reserved message is large enough to be measured
     StreamingStorePolicy copies_{mapped_copy_gain}, kernels_{mapped_kernel_gain};
     bool no_memory_ = false;
-    // A tiny message is built here and copied in one go: a reader that spins on the line would
-    // steal it between the builder's stores.
+    // The sender builds a tiny message here and copies it into the cell in one go: a reader that
+    // spins on the cell's line would steal the line between the builder's stores.
     alignas(cache_line_bytes) std::array<std::byte, mapped_inline_bytes> staging_{};
 };
 
 class MappedReceiver final : public Receiver {
 public:
-    /// memory: the channel's; segments: those that its sender's process made.
+    /// memory: the channel's; segments: the segments that the sender's process made.
     MappedReceiver(std::byte* memory, std::shared_ptr<const SegmentTable> segments,
                    MappedPeer peer);
     ~MappedReceiver() override;
@@ -129,7 +130,7 @@ public:
     void release() override;
     void cancel() override {}
     void arm(bool on) override;
-    /// ok as long as a message is left to read, also when its sender is gone.
+    /// ok as long as an unread message is left, even if the sender is gone.
     Code health() const override;
 
 private:

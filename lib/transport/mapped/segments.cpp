@@ -17,7 +17,7 @@ constexpr std::size_t max_segment_bytes =
 }  // namespace
 
 std::byte* SegmentTable::at(SegmentPlace place, std::size_t bytes) const {
-    // Pairs with publish(): a segment that counts is complete.
+    // Pairs with publish(): a segment with an index below the count is complete.
     if (place.segment >= count_.load(std::memory_order_acquire)) return nullptr;
     const Segment& segment = segments_[place.segment];
     const std::size_t offset = std::size_t{place.page} * page_bytes;
@@ -128,7 +128,8 @@ Result<Arena::Block> Arena::take(std::size_t bytes, std::size_t backed_bytes) {
 }
 
 void Arena::give(const Block& block) {
-    // A block that the system cannot clear is not used again: zeroing it would allocate every page.
+    // If the system cannot clear a block, the arena does not reuse it: zeroing it would allocate
+    // every page.
     if (!segments_->clear(block.place, block.bytes)) return;
     const std::lock_guard lock(mutex_);
     insert(block.place, static_cast<uint32_t>(block.bytes / page_bytes));

@@ -1,5 +1,6 @@
-// Shared memory in segments: one process makes them, others map them. A descriptor passes once for
-// each segment; whatever lies in it is then known by its place, a number that all of them share.
+// Shared memory in segments: one process makes them, other processes map them. Each segment's
+// descriptor is sent once. After that a place (segment and page number) names memory in it, the
+// same for all processes.
 #pragma once
 
 #include <array>
@@ -29,15 +30,16 @@ struct SegmentPlace {
 /// The segments of one process, as this one maps them. Any thread; at() takes no lock.
 class SegmentTable {
 public:
-    /// Each is four times as long as the one before: these are more than memory can hold.
+    /// Each segment is four times as large as the one before, so 16 segments exceed any machine's
+    /// memory.
     static constexpr uint32_t max_segments = 16;
 
-    /// nullptr: that segment is not here (yet), or the bytes run past its end.
+    /// nullptr: that segment is not mapped here (yet), or the bytes run past its end.
     std::byte* at(SegmentPlace place, std::size_t bytes) const;
-    /// Allocates the pages of a range that at() knows, as back_memory.
+    /// Allocates the pages of a range that at() knows, as back_memory().
     Result<> back(SegmentPlace place, std::size_t bytes) const;
-    /// Gives a range's pages back to the system; they are zero when they are next looked at. False
-    /// where it will not have them.
+    /// Gives a range's pages back to the system; they read as zero next time. False: the system
+    /// cannot.
     bool clear(SegmentPlace place, std::size_t bytes) const;
 
     /// The segments known are the first `count()`.
@@ -47,7 +49,8 @@ public:
 
     /// A segment of this process's own.
     Result<> make(std::size_t bytes);
-    /// A peer's, which must be its next; one that came before, another way, is nothing new.
+    /// Maps a peer's segment, which must be the next one. A segment that is mapped already is
+    /// ignored.
     Result<> take(uint32_t index, UniqueFd fd, std::size_t bytes);
 
 private:
@@ -58,12 +61,12 @@ private:
     Result<> check_room() const;
     void publish(SharedMemory memory, std::size_t bytes);
 
-    std::mutex mutex_;  // held by who adds
+    std::mutex mutex_;  // held by the thread that adds a segment
     std::atomic<uint32_t> count_{0};
     std::array<Segment, max_segments> segments_;
 };
 
-/// Memory out of segments that this process makes as it needs them. Any thread.
+/// Allocates memory from segments that this process makes on demand. Any thread.
 class Arena {
 public:
     struct Block {
@@ -75,13 +78,13 @@ public:
     /// Zeroed, page-aligned. Only the first backed_bytes take memory; the rest must be backed
     /// before it is written (SegmentTable::back). no_memory, system: as make_shared_memory.
     Result<Block> take(std::size_t bytes, std::size_t backed_bytes);
-    /// No process touches the block any more.
+    /// Call once no process uses the block any more.
     void give(const Block& block);
 
     const std::shared_ptr<SegmentTable>& segments() const { return segments_; }
 
 private:
-    using Free = std::map<uint32_t, uint32_t>;  // first page, pages
+    using Free = std::map<uint32_t, uint32_t>;  // first page → number of pages
     std::optional<SegmentPlace> find(uint32_t pages);
     void insert(SegmentPlace place, uint32_t pages);
 

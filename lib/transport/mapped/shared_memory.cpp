@@ -38,7 +38,7 @@ ErrorResult fail_memory(int saved_errno, std::string_view what, std::size_t byte
     }
 }
 
-// As seccomp filters answer, and kernels without the call.
+// The errors of seccomp filters, and of kernels without memfd_create.
 bool is_refusal(int saved_errno) {
     return saved_errno == EPERM || saved_errno == EACCES || saved_errno == ENOSYS;
 }
@@ -70,7 +70,7 @@ struct MappingTable {
 };
 
 MappingTable& mapping_table() {
-    // Never destroyed: mappings may be let go while the process exits.
+    // Never destroyed: threads may still drop mappings while the process exits.
     static auto* table = new MappingTable;
     return *table;
 }
@@ -80,7 +80,8 @@ void forget_mapping(const MemoryId& id, Mapping* mapping) {
     {
         const std::lock_guard lock(table.mutex);
         const auto found = table.live.find(id);
-        // Someone may have mapped the same memory anew since the last user let go.
+        // Another thread may have mapped the same memory again since the last reference was
+        // dropped.
         if (found != table.live.end() && found->second.expired()) table.live.erase(found);
     }
     delete mapping;
@@ -109,7 +110,7 @@ Result<> back_memory(int fd, std::size_t offset, std::size_t bytes) {
                      ? 0
                      : errno;
     } while (failed == EINTR);
-    // A system without fallocate for shared memory allocates on first touch, as everyone used to.
+    // If the system has no fallocate for shared memory, the kernel allocates pages on first access.
     if (failed == 0 || failed == EOPNOTSUPP || failed == ENOSYS) return {};
     return fail_memory(failed, "allocating shared memory", bytes);
 }
@@ -127,7 +128,7 @@ std::size_t largest_file_bytes() {
 
 Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes,
                                         std::size_t backed_bytes) {
-    if (bytes > largest_file_bytes())  // or sizing it would be a SIGXFSZ
+    if (bytes > largest_file_bytes())  // else ftruncate would raise SIGXFSZ
         return fail(Code::no_memory,
                     "shared memory of {} bytes is more than the limit of a file's size, {} bytes",
                     bytes, largest_file_bytes())
@@ -152,7 +153,8 @@ Result<std::shared_ptr<std::byte>> map_shared_memory(int fd, std::size_t bytes) 
     if (seals < 0) return fail_errno(errno, "a peer's shared memory is not sealable memory");
     struct stat status;
     if (::fstat(fd, &status) != 0) return fail_errno(errno, "asking shared memory for its size");
-    // A file in /dev/shm cannot be sealed. Without a name only processes of this user have it.
+    // A file in /dev/shm cannot be sealed. Because it has no name, only processes of this user can
+    // open it.
     const bool unlinked_file =
         seals == F_SEAL_SEAL && status.st_nlink == 0 && status.st_uid == ::geteuid();
     if ((seals & resize_seals) != resize_seals && !unlinked_file)

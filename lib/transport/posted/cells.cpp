@@ -9,8 +9,7 @@
 
 namespace tutti {
 
-/// The large cells of this process. Channels come here only when they have to allocate, and when
-/// they end.
+/// The large cells of this process. A channel calls this only to allocate, and when it ends.
 class IdleCells {
 public:
     static IdleCells& instance() {
@@ -27,7 +26,7 @@ public:
         std::erase(pools_, &pool);
         for (const CellPool::Large& large : pool.large_) total_bytes_ -= large.bytes;
     }
-    /// Instead of what it has, which is too small.
+    /// Exchanges a cell's memory, which is too small, for larger memory.
     CellPool::Large exchange(CellPool& pool, CellPool::Large old, std::size_t bytes) {
         const std::lock_guard lock(mutex_);
         total_bytes_ -= std::exchange(old, {}).bytes;
@@ -42,7 +41,8 @@ public:
     }
 
 private:
-    // A process that has fewer allocates, and so does one whose channels are all at work.
+    // Below kept_bytes the process allocates. It also allocates if no channel has been idle for
+    // idle_ns.
     static constexpr std::size_t kept_bytes = std::size_t{64} << 20;
     static constexpr int64_t idle_ns = 100'000'000;
 
@@ -54,14 +54,14 @@ private:
             const bool idle = now - pool.used_ns_.load(std::memory_order_relaxed) > idle_ns;
             if (&pool == &wanting || !idle) continue;
             if (CellPool::Large found = take_from(pool, bytes); found.data) {
-                --last_;  // it may have more
+                --last_;  // the next search begins at this pool again, which may have more
                 return found;
             }
         }
         return {};
     }
 
-    /// A free cell is claimed as its owner would, and given back without its memory.
+    /// Claims a free cell as the pool's owner would, and gives it back without its memory.
     static CellPool::Large take_from(CellPool& pool, std::size_t bytes) {
         CellPool::Large found;
         pool.examined_.store(true, std::memory_order_seq_cst);
@@ -72,7 +72,8 @@ private:
             if (large.bytes >= bytes) found = std::exchange(large, {});
             pool.give(cell);
         }
-        // Pairs with wait_for_examiner(): what was held is free before this says so.
+        // Pairs with wait_for_examiner(): the cell is free again before the examiner clears the
+        // flag.
         pool.examined_.store(false, std::memory_order_seq_cst);
         return found;
     }
@@ -88,7 +89,7 @@ CellPool::~CellPool() {
     if (listed_) IdleCells::instance().remove(*this);
 }
 
-/// No cell is free. True: one is by now, as an examiner held it.
+/// Call when no cell is free. True: an examining thread held a cell, and has given it back by now.
 bool CellPool::wait_for_examiner() const {
     for (int turn = 0; examined_.load(std::memory_order_seq_cst); ++turn) spin_turn(turn);
     return free_.load(std::memory_order_acquire) != 0;

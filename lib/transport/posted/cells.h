@@ -1,8 +1,8 @@
 // A posted transport's own message memory: as many cells as a channel has credits.
 //
-// Large cells are the channel's as long as it uses them. Where the process has many, those of
-// channels that have been idle for a while go to the channels that need some: communicators that
-// take turns share them.
+// A channel keeps its large cells as long as it uses them. If the process has many, a channel that
+// needs some takes those of channels that have been idle for a while, so that communicators that
+// run alternately share them.
 #pragma once
 
 #include <array>
@@ -19,12 +19,13 @@
 
 namespace tutti {
 
-/// Messages under way per channel. The receiver answers when half of them are owed, so the sender
-/// has the other half to go on with meanwhile.
+/// Messages in flight per channel. The receiver returns credits when half of them are owed, so the
+/// sender can use the other half meanwhile.
 inline constexpr uint32_t credits_per_channel = 8;
 
-/// One thread takes, another may give back. A cell keeps its memory, so a steady state allocates
-/// nothing; the lowest free cell goes first, because its memory was used last and is in the cache.
+/// One thread takes cells, another may give them back. A cell keeps its memory, so a steady state
+/// allocates nothing. The lowest free cell goes first, because its memory was used last and is in
+/// the cache.
 class CellPool {
 public:
     static constexpr int none = -1;
@@ -33,7 +34,8 @@ public:
     ~CellPool();
     CellPool(const CellPool&) = delete;
     CellPool& operator=(const CellPool&) = delete;
-    /// From now on, what large messages take is counted there as well, until it is given back.
+    /// From now on the pool also adds the bytes of large messages to that counter, until the cell
+    /// is given back.
     void count_in(std::atomic<std::size_t>& bytes) { counted_ = &bytes; }
 
     /// A cell of at least `bytes` bytes; none if memory is exhausted or every cell is taken.
@@ -50,7 +52,7 @@ public:
         }
         return cell;
     }
-    /// Makes a taken cell larger; what it held is lost.
+    /// Makes a taken cell larger; its contents are lost.
     bool fit(int cell, std::size_t bytes) {
         const auto index = static_cast<std::size_t>(cell);
         if (bytes <= small_bytes) {
@@ -74,8 +76,8 @@ public:
 private:
     friend class IdleCells;
 
-    // Small cells come all at once: otherwise the first late message of a busy channel would
-    // allocate in the middle of the steady state.
+    // The pool allocates all small cells at once: otherwise the first late message of a busy
+    // channel would allocate in the steady state.
     static constexpr std::size_t small_bytes = 4096;
 
     struct Free {
@@ -85,12 +87,12 @@ private:
     struct Large {
         Memory data;
         std::size_t bytes = 0;
-        std::size_t counted = 0;  // while it is taken
+        std::size_t counted = 0;  // bytes added to counted_ while the cell is taken
     };
 
-    /// A free cell, which nobody else has then.
+    /// Claims a free cell for this thread alone.
     int claim() {
-        // Pairs with give(): whoever had the cell is done with its memory.
+        // Pairs with give(): the previous user no longer accesses the cell's memory.
         uint32_t free = free_.load(std::memory_order_acquire);
         for (;;) {
             if (free == 0) {
@@ -106,8 +108,8 @@ private:
     bool wait_for_examiner() const;
     void enlarge(Large& large, std::size_t bytes);
 
-    // Not aligned_alloc: glibc before 2.38 finds no room for a block where one of the same size and
-    // alignment was freed, so channels that come and go would leave a hole each.
+    // Not aligned_alloc: glibc before 2.38 cannot reuse a freed block for one of the same size and
+    // alignment, so each channel that opens and closes would leave a hole.
     static Memory allocate(std::size_t bytes) {
         return Memory(static_cast<std::byte*>(std::malloc(bytes + cache_line_bytes)));
     }
@@ -121,13 +123,13 @@ private:
     }
 
     std::atomic<uint32_t> free_{(1U << credits_per_channel) - 1};
-    std::atomic<bool> examined_{false};  // by a thread that may hold a free cell for a moment
+    std::atomic<bool> examined_{false};  // set by a thread that may hold a free cell for a moment
     std::array<std::byte*, credits_per_channel> data_{};
     std::array<Large, credits_per_channel> large_;
     Memory small_;
     std::atomic<std::size_t>* counted_ = nullptr;
-    std::atomic<int64_t> used_ns_{0};  // a large cell
-    bool listed_ = false;              // among those with large cells; the taker's
+    std::atomic<int64_t> used_ns_{0};  // when a large cell was last used
+    bool listed_ = false;              // registered with IdleCells; the taking thread's
 };
 
 /// Copies a message from the caller's memory to a cell of its own. False: there is no memory.

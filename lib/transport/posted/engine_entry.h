@@ -1,8 +1,8 @@
-// The way into an engine of posted channels: a connection, or a message library's port at work.
+// The entry to an engine of posted channels: a connection, or a message library's port.
 //
-// Any thread may come in; an owner flag lets one in at a time. A thread that publishes something to
-// send puts its flow on the ready list first and tries the flag second; the owner gives the flag
-// back first and looks at the list second. So nothing published is left lying, and no thread waits.
+// Any thread may enter; an owner flag lets one in at a time. A thread that publishes something to
+// send puts its flow on the ready list first and tries the flag second. The owner clears the flag
+// first and checks the list second. So no published message is left unsent, and no thread waits.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,12 @@
 
 namespace tutti {
 
-/// Lets threads in and out. Events that the owner finds are delivered on its way out, without the
-/// flag, because the transport's client has locks of its own. Once it is closed no thread comes in.
+/// Lets threads in and out. A thread delivers the events that it found as the owner on its way out,
+/// without the flag, because the transport's client has locks of its own. Once the entry is closed
+/// no thread enters.
 ///
-/// The engine has, for exit() alone: finish_turn(), which ends a turn; has_more(), whether anything
-/// was published meanwhile; flush(), which sends that; and make_receiver() of a flow.
+/// exit() needs these of the engine: finish_turn(), which ends a turn; has_more(), whether a thread
+/// has published a message meanwhile; flush(), which sends it; and make_receiver() of a flow.
 template <typename Flow>
 class EngineEntry {
 public:
@@ -25,11 +26,11 @@ public:
 
     bool taken() const { return owner_.taken(); }
     bool try_enter() { return owner_.try_take(); }
-    /// Waits for the flag: the owner never blocks for long. False: closed for good.
+    /// Waits for the flag: the owner never blocks for long. False: the engine is closed for good.
     bool enter() { return owner_.take(closed_); }
-    /// Publishes a flow with something to send, which append() does for the owner. True: this
-    /// thread is in, to flush and leave. Mostly no other thread is in, and the list that threads
-    /// share can be left alone.
+    /// Publishes a flow with something to send. True: this thread is the owner, and must flush and
+    /// leave. If the flag is free (the usual case), it calls append() and does not write the list
+    /// that threads share.
     template <typename Append>
     bool enter_to_send(Flow& flow, Append append) {
         if (try_enter()) {
@@ -55,20 +56,21 @@ public:
         }
     }
 
-    // The owner's.
+    // For the owner.
     ReadyList<Flow>& ready() { return ready_; }
     PendingEvents<Flow>& pending() {
         if (!pending_) pending_ = std::make_unique<PendingEvents<Flow>>();
         return *pending_;
     }
 
-    /// A peer is lost; no news while the transport closes.
+    /// Reports a peer as lost, unless the transport is closing.
     void add_loss(Rank own, Rank peer, const std::string& cause, Culprit culprit) {
         if (!closing_) pending().add_loss(own, peer, cause, culprit);
     }
 
-    /// Takes the engine for good, and waits at most until the deadline for a thread that is still
-    /// delivering. False: it was closed. unwatch(): from here on no thread needs to look.
+    /// Takes the engine for good, and waits at most until the deadline for threads that are still
+    /// delivering events. False: the engine was closed already. unwatch(): from here on no thread
+    /// needs to poll the engine.
     template <typename Unwatch>
     bool begin_close(Deadline deadline, Unwatch unwatch) {
         if (!enter()) return false;
@@ -80,7 +82,7 @@ public:
         }
         return true;
     }
-    /// The owner's: whether it has the engine for good.
+    /// For the owner: whether it has the engine for good.
     bool closing() const { return closing_; }
     void drop_pending() { pending_.reset(); }
     void end_close() { closed_.store(true, std::memory_order_seq_cst); }

@@ -1,4 +1,4 @@
-// Events of an engine of posted channels: what its transport hears.
+// Events that an engine of posted channels reports to its transport.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-/// An engine tells its transport, from whichever thread came in, without the owner flag.
+/// The engine's calls to its transport, from any thread that entered, without the owner flag.
 class ChannelEvents {
 public:
     virtual ~ChannelEvents() = default;
@@ -21,14 +21,15 @@ public:
     virtual void lost(Rank peer, const std::string& cause) = 0;
 };
 
-/// The rank at fault when two ranks are apart: own is the one that says so, as without memory.
+/// The rank to blame when two ranks lose each other. own: the reporting rank itself, for example
+/// because it has no memory.
 enum class Culprit : uint8_t { peer, own };
 
-/// Events that the owner has found, until they can be delivered.
+/// Events that the owner has found and that are not delivered yet.
 template <typename Flow>
 struct PendingEvents {
     std::vector<Flow*> opened;
-    // The rank at fault, and the cause as the text after "rank N is gone: ".
+    // The lost rank, and the cause as the text after "rank N is gone: ".
     std::vector<std::pair<Rank, std::string>> lost;
 
     void add_loss(Rank own, Rank peer, const std::string& cause, Culprit culprit) {
@@ -39,7 +40,8 @@ struct PendingEvents {
     }
 };
 
-/// Hands a transport's events to its client: the loss of a rank once, however many engines find it.
+/// Forwards a transport's events to its client. It reports the loss of a rank once, however many
+/// engines find it.
 class SinkEvents final : public ChannelEvents {
 public:
     explicit SinkEvents(ChannelSink* sink) : sink_(sink) {}

@@ -22,12 +22,13 @@ struct SendQueue {
         const std::byte* data = nullptr;
         uint32_t bytes = 0;
         int cell = CellPool::none;  // none: the caller's memory
-        bool on_device = false;     // which is a GPU's
+        bool on_device = false;     // data is a GPU's memory
     };
-    // The lane's.
+    // Written by the lane's thread.
     std::atomic<uint64_t> pushed{0};
-    // The owner's. begun ≥ sent: it was handed over; sent: its memory is free again. granted: by
-    // the peer; allowed: those of them that have a place here.
+    // Written by the owner. begun ≥ sent. begun: handed over to the connection or library; sent:
+    // their memory is free again. granted: by the peer; allowed: the granted messages that have a
+    // place in this queue.
     uint64_t begun = 0;
     std::atomic<uint64_t> sent{0};
     uint64_t granted = credits_per_channel;
@@ -37,29 +38,28 @@ struct SendQueue {
     CellPool staging;
     Sleeper sleeper;
     std::atomic<bool> open{false};  // there is a Sender
-    bool takes_device = false;      // said before there is one
+    bool takes_device = false;      // set before there is a Sender
 
     QueuedMessage& at(uint64_t position) { return messages[position % credits_per_channel]; }
-    /// To the owner: whether the lane has pushed what is not sent.
+    /// For the owner: whether the lane has pushed messages that are not sent.
     bool has_unsent() const {
         return sent.load(std::memory_order_relaxed) != pushed.load(std::memory_order_relaxed);
     }
-    // The owner's.
-    /// Credits of the peer, which can have released the first `taken` messages at most. False: it
-    /// did not owe so many.
+    // For the owner: adds credits of the peer, which can have released the first `taken` messages
+    // at most. False: the peer did not owe so many.
     bool grant(uint32_t credits, uint64_t taken) {
         if (granted + credits > taken + credits_per_channel) return false;
         granted += credits;
         return true;
     }
-    /// Lets the lane push what is granted. The places of the first `done` messages are free.
+    /// Lets the lane push the granted messages. The places of the first `done` messages are free.
     void allow(uint64_t done) {
         const uint64_t now = std::min(granted, done + credits_per_channel);
         if (now != allowed.load(std::memory_order_relaxed))
             allowed.store(now, std::memory_order_seq_cst);
     }
-    /// The engine sends copies of messages that the lane has pushed and the owner has not begun.
-    /// False: there is no memory for copies.
+    /// Replaces messages that the lane has pushed and the owner has not begun by copies. False:
+    /// there is no memory for copies.
     bool copy_queued() {
         for (uint64_t p = begun; p < pushed.load(std::memory_order_relaxed); ++p) {
             QueuedMessage& message = at(p);
@@ -74,7 +74,7 @@ struct SendQueue {
 /// the owner reads it after its compare-exchange to taken.
 class Offer {
 public:
-    /// The lane's. False: the message is arriving where it was wanted before.
+    /// For the lane. False: the owner has taken the offer, and the message is arriving there.
     bool withdraw() {
         auto state = State::open;
         return state_.compare_exchange_strong(state, State::none) || state == State::none;
@@ -88,8 +88,8 @@ public:
         on_device_ = on_device;
         state_.store(State::open, std::memory_order_seq_cst);
     }
-    /// The owner's: where that message is wanted, until clear(). nullptr: nowhere; an offer is for
-    /// one position, and one that is too late, or for another call's message, is void.
+    /// For the owner: the memory offered for that message, until clear(). nullptr: none. An offer
+    /// is for one position; an offer that is too late, or for another call's message, is void.
     std::byte* take(const Tag& tag, std::size_t bytes, uint64_t position) {
         auto state = State::open;
         if (state_.load(std::memory_order_seq_cst) != state ||
@@ -99,7 +99,7 @@ public:
         clear();
         return nullptr;
     }
-    /// Whether the offer that was taken is a GPU's memory.
+    /// Whether the taken offer is a GPU's memory.
     bool on_device() const { return on_device_; }
     void clear() { state_.store(State::none, std::memory_order_release); }
 
@@ -114,19 +114,20 @@ private:
 };
 
 struct ReceiveCounts {
-    // The owner's: headers seen, credits given back.
+    // Written by the owner: headers seen, and credits returned.
     std::atomic<uint64_t> begun{0}, returned{0};
-    // The lane's.
+    // Written by the lane's thread.
     std::atomic<uint64_t> released{0};
 
-    /// The owner's: credits that the peer is to get back, once the first `free` places are free.
+    /// For the owner: credits to return to the peer once the first `free` places are free.
     uint16_t owed(uint64_t free) const {
         return static_cast<uint16_t>(free - returned.load(std::memory_order_relaxed));
     }
-    /// The owner's: the peer is told of these.
+    /// For the owner: it has told the peer of these credits.
     void give_back(uint64_t free) { returned.store(free, std::memory_order_relaxed); }
-    /// Credits travel alone when half of them are owed, or when the sender has none left. Lane and
-    /// owner both ask after publishing `released` and `begun`, so one of them sees that it is time.
+    /// The receiver sends credits in a message of their own when half of them are owed, or when the
+    /// sender has none left. The lane asks after publishing `released`, the owner after publishing
+    /// `begun`, so one of them sees that credits are due.
     bool credits_due() const {
         const uint64_t given = returned.load(std::memory_order_relaxed);
         const uint64_t due = released.load(std::memory_order_seq_cst) - given;
@@ -135,17 +136,17 @@ struct ReceiveCounts {
     }
 };
 
-/// One channel, both directions, as every engine has it.
+/// One channel, both directions: the part that all engines share.
 template <typename Flow>
 struct PostedFlow {
     explicit PostedFlow(const ChannelId& in_id) : id(in_id) {}
 
     const ChannelId id;
     SendQueue out;
-    bool open_due = false;  // the peer must be told that there is a sender; the owner's
-    bool ours = false;      // this rank has opened it; likewise
+    bool open_due = false;  // this rank must still announce the sender to the peer; the owner's
+    bool ours = false;      // this rank has opened the channel; the owner's
 
-    // The ready list's.
+    // Used by ReadyList.
     std::atomic<bool> ready{false};
     Flow* next_ready = nullptr;
 };

@@ -11,9 +11,9 @@
 
 namespace tutti {
 
-/// Wire is as FlowSender's, with cancel_receives, close_receiver and reject besides. The flow's
-/// incoming queue `in` has front(), the lane's next message if it is whole, and leave_front(),
-/// which gives up that message's memory. Where a message is wanted is each engine's own.
+/// Wire: as FlowSender's, and also cancel_receives, close_receiver and reject. The flow's incoming
+/// queue `in` has front(), the lane's next message if it is whole, and leave_front(), which gives
+/// up that message's memory. Each engine's own subclass implements offers.
 template <typename Wire, typename Flow>
 class FlowReceiver : public Receiver {
 public:

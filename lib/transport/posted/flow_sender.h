@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// Wire is the connection or the port's engine: schedule_send, cancel_sends, close_sender and
+/// Wire: the connection or the port's engine. It has schedule_send, cancel_sends, close_sender and
 /// health, each for one of its flows, whose outgoing queue is `out`.
 template <typename Wire, typename Flow>
 class FlowSender final : public Sender {
@@ -57,7 +57,7 @@ private:
 
     const std::shared_ptr<Wire> wire_;
     Flow& flow_;
-    uint64_t borrowed_ = 0;  // all gone once this many messages were sent
+    uint64_t borrowed_ = 0;  // drained once this many messages were sent
     int reserved_ = CellPool::none;
     std::size_t reserved_bytes_ = 0;
     bool no_memory_ = false;
@@ -79,7 +79,7 @@ std::byte* FlowSender<Wire, Flow>::reserve(std::size_t bytes) {
     return no_memory_ ? nullptr : staging.data(reserved_);
 }
 
-// Messages in our own cells count as borrowed too: if the operation ended before they had left, no
+// Messages in our own cells count as borrowed too: if the operation ended before they were sent, no
 // thread would send the rest.
 template <typename Wire, typename Flow>
 void FlowSender<Wire, Flow>::enqueue(const SendQueue::QueuedMessage& message) {
@@ -88,7 +88,7 @@ void FlowSender<Wire, Flow>::enqueue(const SendQueue::QueuedMessage& message) {
     assert(position < out.allowed.load(std::memory_order_relaxed));
     out.at(position) = message;
     borrowed_ = position + 1;
-    // Pairs with the owner's look: the message before the count.
+    // Pairs with the owner's load of `pushed`: the message is visible before the count.
     out.pushed.store(position + 1, std::memory_order_seq_cst);
     wire_->schedule_send(flow_);
 }

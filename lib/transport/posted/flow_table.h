@@ -1,4 +1,5 @@
-// The flows of an engine: opened, found, and forgotten when their communicator is gone.
+// The flows of an engine. It opens and finds them, and deletes them after their communicator is
+// retired.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +16,19 @@
 
 namespace tutti {
 
-/// Channels that a rank opens to another in one engine.
+/// The most channels that a rank opens to one peer in one engine.
 inline constexpr std::size_t max_channels = 4096;
-/// Channels that it takes, its own among them: with the credits and the size of a message, a bound
-/// on what a peer can make us hold. The peer opens as many, and has let go of some that this rank
-/// still has.
+/// The most channels of one peer, including this rank's own. With the credits and the message size
+/// it bounds the memory that a peer can make this rank keep. Twice max_channels, because the peer
+/// may have closed channels that this rank still has.
 inline constexpr std::size_t max_channels_taken = 2 * max_channels;
 
-/// A flow stays where it is until neither half of it is left, its communicator is retired, and
-/// nothing of it is queued or arriving. All of the engine's owner.
+/// A flow keeps its address until both halves are closed, its communicator is retired, and none of
+/// its messages is queued or arriving. Only the engine's owner uses the table.
 template <typename Flow>
 class FlowTable {
 public:
-    /// medium: of one engine, for people: "connection".
+    /// medium: names an engine in errors: "connection".
     FlowTable(const Retired* retired, std::string_view medium)
         : retired_(retired), medium_(medium) {}
 
@@ -38,7 +39,8 @@ public:
         if (found) recent = found;
         return found;
     }
-    /// extra: what a flow is made with, besides its id. nullptr: the peer has too many.
+    /// extra: further arguments of a flow's constructor, after its id. nullptr: the peer has too
+    /// many flows.
     template <typename... Extra>
     Flow* find_or_add(const ChannelId& id, Extra&... extra) {
         if (Flow* const flow = find(id)) return flow;
@@ -46,7 +48,7 @@ public:
         if (flows.size() >= max_channels_taken) return nullptr;
         return (flows[key_of(id)] = std::make_unique<Flow>(id, extra...)).get();
     }
-    /// A flow for a sender, of which the peer is still to be told.
+    /// A flow for a new sender; the owner must still announce it to the peer.
     template <typename... Extra>
     Result<Flow*> open(const ChannelId& id, Extra&... extra);
     bool is_retired(uint32_t comm) const { return retired_->contains(comm); }
@@ -61,14 +63,15 @@ public:
         flow.out.open.store(false, std::memory_order_relaxed);
         half_closed(flow);
     }
-    /// A half was closed. A channel may be opened again as long as its communicator lives.
+    /// One half is closed. A channel may be opened again as long as its communicator lives.
     void half_closed(Flow& flow) {
         if (!flow.out.open.load(std::memory_order_relaxed) && !flow.in.live &&
             is_retired(flow.id.comm))
             forgotten_.push_back(&flow);
     }
     bool any_forgotten() const { return !forgotten_.empty(); }
-    /// Forgets the flows without a half left that are not in use; release() is called with each.
+    /// Deletes the flows with both halves closed that are not in use, and calls release() with
+    /// each.
     template <typename InUse, typename Release>
     void forget(InUse in_use, Release release);
 
@@ -81,7 +84,7 @@ public:
 private:
     struct OfPeer {
         std::unordered_map<uint64_t, std::unique_ptr<Flow>> flows;
-        std::size_t opened = 0;  // by this rank
+        std::size_t opened = 0;  // opened by this rank
     };
     static uint64_t key_of(const ChannelId& id) { return uint64_t{id.comm} << 16 | id.lane; }
     static std::size_t place_of(const ChannelId& id) {
@@ -94,13 +97,14 @@ private:
         return found == peer->second.flows.end() ? nullptr : found->second.get();
     }
 
-    static constexpr std::size_t cached_flows = 64;  // looked up without hashing
+    static constexpr std::size_t cached_flows = 64;  // found without hashing
 
     const Retired* const retired_;
     const std::string_view medium_;
     std::unordered_map<Rank, OfPeer> peers_;
     std::array<Flow*, cached_flows> recent_{};
-    std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
+    std::vector<Flow*> forgotten_;  // both halves closed; deleted once no message of them is in
+                                    // flight
 };
 
 template <typename Flow>

@@ -7,21 +7,21 @@
 
 namespace tutti {
 
-/// A late message is dropped, and its sender gets the credit: it may have to get rid of more before
-/// its operation is over. Credits that it was owed before may be lost with the channel.
+/// This rank drops a late message and returns its credit, because the sender may need to send more
+/// before its operation ends. Credits owed from before may be lost with the channel.
 class LateCredits {
 public:
     static constexpr std::string_view too_many =
         "it sent more to communicators that are gone than its credits allow";
 
-    /// One credit more. False: too_many.
+    /// Adds one credit. False: too_many.
     bool add(const ChannelId& id) {
         if (owed_.size() >= max_channels_taken * credits_per_channel) return false;
         owed_.push_back(id);
         return true;
     }
     bool empty() const { return owed_.empty(); }
-    /// give(id) is true if the credit is on its way, or will never be wanted.
+    /// give(id) returns true if it has sent the credit, or the peer will never need it.
     template <typename Give>
     void send(Give give) {
         std::erase_if(owed_, give);

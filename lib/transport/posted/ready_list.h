@@ -5,12 +5,12 @@
 
 namespace tutti {
 
-/// Flows with something to send. Anyone may add; the owner has them in the order in which they
-/// came. A flow has `std::atomic<bool> ready` and `Flow* next_ready`.
+/// Flows with something to send. Any thread may add one; the owner takes them in the order in which
+/// they were added. A flow has `std::atomic<bool> ready` and `Flow* next_ready`.
 template <typename Flow>
 class ReadyList {
 public:
-    /// Something was added that the owner has not taken.
+    /// Whether the list has added flows that the owner has not taken.
     bool added() const { return newest_.load(std::memory_order_seq_cst) != nullptr; }
     void add(Flow& flow) {
         if (flow.ready.exchange(true, std::memory_order_seq_cst)) return;
@@ -20,13 +20,13 @@ public:
         } while (!newest_.compare_exchange_weak(top, &flow, std::memory_order_seq_cst));
     }
 
-    // The owner's.
+    // For the owner.
     void append(Flow& flow) {
         if (!flow.ready.exchange(true, std::memory_order_seq_cst)) link(flow);
     }
     void take_added() {
         if (!added()) return;
-        // Pairs with add(): what was published before it is seen after this.
+        // Pairs with add(): messages published before add() are visible after this.
         Flow* newest = newest_.exchange(nullptr, std::memory_order_seq_cst);
         Flow* oldest = nullptr;
         while (newest) {
@@ -42,8 +42,8 @@ public:
         }
     }
     bool empty() const { return first_ == nullptr; }
-    /// The oldest, before its queues are looked at: what is published later puts it on the list
-    /// again.
+    /// Takes the oldest flow, and clears `ready` before the owner reads the flow's queues: a thread
+    /// that publishes later adds the flow again.
     Flow* pop() {
         Flow* flow = first_;
         first_ = flow->next_ready;

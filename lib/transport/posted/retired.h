@@ -1,5 +1,5 @@
-// The communicators that this rank has left. Their numbers are never used again, so whatever still
-// comes for one of them is known to be late, however long ago that was.
+// The communicators that this rank has left. Their numbers are never used again, so every message
+// that still arrives for one of them is late, however long ago the rank left.
 #pragma once
 
 #include <mutex>
@@ -8,8 +8,8 @@
 
 namespace tutti {
 
-/// Any thread. Looked at when a channel opens or closes, and for frames of channels that are not
-/// there: never while data moves.
+/// Any thread. Checked when a channel opens or closes, and for frames of unknown channels, so never
+/// while data moves.
 class Retired {
 public:
     void insert(uint32_t comm) {

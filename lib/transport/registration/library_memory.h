@@ -1,5 +1,5 @@
-// Memory that a message library may touch: registered with it where it wants that, and kept
-// registered for the next use.
+// Memory that a message library may access: registered with the library if it requires that, and
+// kept registered for the next use.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace tutti {
 
 class LibraryMemory;
 
-/// One use of memory, which ends with this object.
+/// One use of memory, which ends when this object is destroyed.
 class Registered {
 public:
     Registered() = default;
@@ -28,7 +28,7 @@ public:
     }
     ~Registered() { release(); }
 
-    /// The registrar's; nullptr: the library does not want this memory registered.
+    /// The registrar's handle; nullptr: the library does not want this memory registered.
     void* handle() const { return entry_ ? entry_->handle : nullptr; }
 
 private:
@@ -41,11 +41,11 @@ private:
     RegistrationCache::Entry* entry_ = nullptr;
 };
 
-/// Outlives all uses. One thread at a time.
+/// Must outlive all uses. One thread at a time.
 class LibraryMemory {
 public:
-    /// registrar: outlives the memory; nullptr: nothing is registered, and that is right.
-    /// library: its name, for the log.
+    /// registrar: must outlive this object; nullptr: the library needs no registration. library:
+    /// its name, for the log.
     LibraryMemory(MemoryRegistrar* registrar, std::string_view library);
 
     Result<Registered> use(const std::byte* data, std::size_t bytes) {
@@ -53,17 +53,17 @@ public:
         TUTTI_ASSIGN(RegistrationCache::Entry* const entry, cache_->acquire(data, bytes));
         return Registered(this, entry);
     }
-    /// The caller's memory, which stays mapped until remove().
+    /// Registers the caller's memory, which must stay mapped until remove().
     Result<> add(const std::byte* data, std::size_t bytes);
     void remove(const std::byte* data, std::size_t bytes);
-    /// Deregisters everything, also memory that is in use, because the library is about to close
-    /// what it is registered with. Later uses register nothing.
+    /// Deregisters all memory, even memory in use, because the library is about to close the object
+    /// that it is registered with. Later uses register nothing.
     void close() { cache_.reset(); }
 
 private:
     friend class Registered;
     std::unique_ptr<MemoryMonitor> monitor_;
-    std::unique_ptr<RegistrationCache> cache_;  // nullptr: nothing is registered, or any more
+    std::unique_ptr<RegistrationCache> cache_;  // nullptr: no registrar, or closed
 };
 
 /// Page-aligned memory of our own for messages, registered while it lives.
@@ -78,7 +78,7 @@ public:
     ~RegisteredBlock();
 
     std::byte* data() const { return data_; }
-    /// As Registered's.
+    /// As Registered::handle().
     void* handle() const { return registered_.handle(); }
 
 private:

@@ -17,7 +17,7 @@
 namespace tutti {
 namespace {
 
-// Faults of the program's own code only: that needs no privilege, and we ask for none at all.
+// Faults of the program's own code only: that needs no privilege.
 #ifdef UFFD_USER_MODE_ONLY
 constexpr int user_mode_only = UFFD_USER_MODE_ONLY;
 #else
@@ -57,8 +57,8 @@ MemoryMonitor::~MemoryMonitor() {
     thread_.join();
 }
 
-// Write protection is asked for and never used, so no page ever faults to us: unlike missing
-// pages, which somebody would have to fill in.
+// The monitor registers for write protection and never uses it, so no page fault is ever delivered.
+// Registering for missing pages would make a thread fill them in.
 bool MemoryMonitor::watch(const MemoryRange& range) {
     uffdio_register request{};
     request.range = {.start = range.begin, .len = range.bytes()};
@@ -68,7 +68,7 @@ bool MemoryMonitor::watch(const MemoryRange& range) {
 
 void MemoryMonitor::unwatch(const MemoryRange& range) {
     uffdio_range request{.start = range.begin, .len = range.bytes()};
-    // It fails where all of it has gone, and then there is nothing to do.
+    // The ioctl fails if the whole range is unmapped; then there is nothing to do.
     ::ioctl(faults_.get(), UFFDIO_UNREGISTER, &request);
 }
 

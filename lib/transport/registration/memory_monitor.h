@@ -1,5 +1,5 @@
-// Notices when memory is unmapped, moved or emptied, by userfaultfd: the kernel holds the thread
-// that unmaps until our thread has read of it.
+// Notices through userfaultfd when the program unmaps, moves or empties memory: the kernel holds
+// the unmapping thread until the monitor's thread has read the event.
 #pragma once
 
 #include <array>
@@ -13,11 +13,12 @@
 
 namespace tutti {
 
-/// One per cache. Its thread takes no lock that a cache's caller could hold while memory is
-/// unmapped, so nobody waits for each other in a circle.
+/// One per cache. Its thread takes no lock that a cache's caller could hold while it unmaps memory,
+/// so the two cannot deadlock.
 class MemoryMonitor final : public MemoryWatch {
 public:
-    /// unsupported: this system does not let us (old kernel, or a sandbox that forbids it).
+    /// unsupported: this system does not allow userfaultfd (old kernel, or a sandbox that forbids
+    /// it).
     static Result<std::unique_ptr<MemoryMonitor>> start();
     ~MemoryMonitor() override;
 
@@ -33,11 +34,11 @@ private:
     static constexpr std::size_t most_ranges = 256;
 
     const UniqueFd faults_, stop_;
-    // Odd while an event is being read and not yet noted: a thread whose munmap has returned sees
-    // an odd number, or the note.
+    // Odd while the monitor's thread reads an event and has not noted it yet. A thread whose munmap
+    // has returned sees an odd number, or the noted range.
     std::atomic<uint64_t> turns_{0};
     std::atomic<std::size_t> noted_{0};
-    std::mutex mutex_;  // guards the ranges; nothing is allocated or freed under it
+    std::mutex mutex_;  // guards the ranges; no thread allocates or frees while it holds it
     std::array<MemoryRange, most_ranges> ranges_;
     bool overflowed_ = false;
     Thread thread_;

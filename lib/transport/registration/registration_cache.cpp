@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t kernel_page_bytes = 4096;
 
-// Whole pages: that is what the kernel pins, unmaps and watches.
+// Whole pages: the kernel pins, unmaps and watches pages.
 MemoryRange pages_of(const std::byte* data, std::size_t bytes) {
     const auto begin = reinterpret_cast<std::uintptr_t>(data);
     return {begin / kernel_page_bytes * kernel_page_bytes,
@@ -47,7 +47,7 @@ void RegistrationCache::release(Entry* entry) {
         mark_unused(*entry);
         shrink();
     } else {
-        retire(entries_.find(entry->range.begin));  // was added, and is no more
+        retire(entries_.find(entry->range.begin));  // added before, and removed since
     }
 }
 
@@ -67,7 +67,7 @@ void RegistrationCache::remove(const std::byte* data, std::size_t bytes) {
     Entry* const entry = found->second;
     added_.erase(found);
     release(entry);
-    // It may be unmapped from now on, watched or not.
+    // From now on the caller may unmap it, watched or not.
     forget(pages_of(data, bytes));
 }
 
@@ -112,14 +112,14 @@ Result<RegistrationCache::Entry*> RegistrationCache::make(const MemoryRange& wan
     auto entry = std::make_unique<Entry>();
     entry->range = wanted;
     if (options_.watch || keep == Keep::added) entry->range = with_neighbours(wanted);
-    // Watched before it is registered: nothing goes in between.
+    // Watches the range before registering it, so that no unmapping in between is missed.
     const auto watch = [&] {
         forget(entry->range);
         entry->watched = options_.watch->watch(entry->range);
     };
     if (options_.watch) watch();
     auto handle = register_range(entry->range);
-    // Too much at once, or partly gone without a watch having seen it.
+    // Either the merged range was too large, or part of it is unmapped and no watch saw that.
     if (!handle && entry->range.bytes() > wanted.bytes()) {
         unwatch(*entry);
         entry->range = wanted;
@@ -147,11 +147,12 @@ Result<RegistrationCache::Entry*> RegistrationCache::make(const MemoryRange& wan
     return made;
 }
 
-// Out of the map: nobody gets it any more.
+// Takes an entry out of the map, so that acquire() cannot return it any more.
 void RegistrationCache::retire(Entries::iterator at) {
     std::unique_ptr<Entry> entry = std::move(at->second);
     entries_.erase(at);
-    // Now, not with its last user: something new at the same place may be watched by then.
+    // Unwatches now rather than when the last user releases it: by then a new entry at the same
+    // place may be watched.
     unwatch(*entry);
     entry->stale = true;
     if (entry->users > 0) {

@@ -1,9 +1,9 @@
-// Which of the caller's memory a network library has registered, so that buffers that are used
-// again need not be registered again. Knows no library: that is behind an interface.
+// The caller's memory that a network library has registered, kept so that buffers that are used
+// again need not be registered again. The cache reaches the library through an interface.
 //
-// Memory may go away while it is registered: the program unmaps it and maps something else at the
-// same address, and the registration still means the old pages. So memory that is not in use stays
-// registered only if a watch says when it goes, or if the program has promised (add) to keep it.
+// Memory may be unmapped while it is registered: the program maps something else at the same
+// address, and the registration still means the old pages. So memory that is not in use stays
+// registered only if a watch reports unmapping, or if the program has promised (add) to keep it.
 //
 // One thread at a time.
 #pragma once
@@ -44,8 +44,8 @@ public:
     /// False: this memory cannot be watched.
     virtual bool watch(const MemoryRange& range) = 0;
     virtual void unwatch(const MemoryRange& range) = 0;
-    /// One range that went since it was last asked; false: no more. After munmap returned, in
-    /// any thread, its range is here.
+    /// Takes one range that was unmapped since the last call; false: there is none. Once munmap has
+    /// returned, in any thread, its range is reported here.
     virtual bool gone(MemoryRange& range) = 0;
 };
 
@@ -53,11 +53,11 @@ class RegistrationCache {
 public:
     struct Options {
         MemoryRegistrar* registrar = nullptr;
-        MemoryWatch* watch = nullptr;  // nullptr: nothing is kept but what was added
-        std::size_t max_bytes = std::size_t{1} << 30;  // of what is kept without being in use
+        MemoryWatch* watch = nullptr;  // nullptr: the cache keeps only added memory
+        std::size_t max_bytes = std::size_t{1} << 30;  // of entries kept without users
         std::size_t max_count = 1024;
     };
-    /// Registered memory; it stays so until release().
+    /// Registered memory; it stays registered until release().
     struct Entry {
         MemoryRange range;
         void* handle = nullptr;
@@ -67,7 +67,7 @@ public:
         int users = 0;
         bool watched = false;
         bool unused = false;  // kept without users
-        bool stale = false;   // not in the map: goes with its last user
+        bool stale = false;   // not in the map: deregistered when its last user releases it
         std::list<Entry*>::iterator idle;
     };
 
@@ -79,7 +79,8 @@ public:
     Result<Entry*> acquire(const std::byte* data, std::size_t bytes);
     void release(Entry* entry);
 
-    /// Memory that the caller keeps mapped until remove(): registered now, and until then.
+    /// Registers memory now and keeps it registered until remove(). The caller keeps it mapped
+    /// until then.
     Result<> add(const std::byte* data, std::size_t bytes);
     void remove(const std::byte* data, std::size_t bytes);
 
@@ -89,7 +90,8 @@ public:
 private:
     using Entries = std::map<std::uintptr_t, std::unique_ptr<Entry>>;
 
-    enum class Keep : uint8_t { watched, added };  // stays in the map if it can be watched; always
+    enum class Keep : uint8_t { watched, added };  // keep in the map if it can be watched; keep
+                                                   // always
 
     Result<Entry*> get(const MemoryRange& wanted, Keep keep);
     Result<Entry*> make(const MemoryRange& wanted, Keep keep);
@@ -105,9 +107,9 @@ private:
     void unwatch(Entry& entry);
 
     const Options options_;
-    Entries entries_;  // by where they begin; no two meet
+    Entries entries_;  // by first address; no two overlap
     std::vector<std::unique_ptr<Entry>> stale_;
-    std::list<Entry*> idle_;  // without users and not added, the longest unused first
+    std::list<Entry*> idle_;  // neither used nor added; the longest unused first
     std::size_t idle_bytes_ = 0;
     std::vector<std::pair<MemoryRange, Entry*>> added_;
 };
