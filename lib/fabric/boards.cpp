@@ -8,7 +8,7 @@ namespace tutti::fabric {
 namespace {
 
 std::size_t member_of(const SlotBoard& board, Rank rank) {
-    // As in a communicator of all ranks.
+    // In a communicator of all ranks a rank is its own member index.
     const auto index = static_cast<std::size_t>(rank);
     if (index < board.size() && board.peers[index] && board.peers[index]->rank == rank)
         return index;
@@ -52,7 +52,7 @@ void FlatBoards::adopt(Flow& flow) {
     if (!stream) return;
     stream->flows.push_back(&flow);
     flow.flat = stream;
-    stream->unread = true;  // for all we know
+    stream->unread = true;  // assumed until find_stray() checks
 }
 
 void FlatBoards::send(SlotBoard& board, SlotStream& stream) {
@@ -95,7 +95,7 @@ void FlatBoards::handle_contribution(const Header& header, const Arrival& arriva
     if (peer.state == Peer::State::gone) return;
     ++peer.received;
     if (peer.bye_received) peers_.retire_if_done(peer);
-    // The group's last words, to one that has left.
+    // The group sent this before it knew that this rank has left.
     if (!board) return;
     SlotStream* const place = board->stream(header.lane);
     if (!belongs || !place || header.bytes > flat_max_bytes || (header.bytes > 0 && !arrival.data))
@@ -106,12 +106,12 @@ void FlatBoards::handle_contribution(const Header& header, const Arrival& arriva
     SlotStream& stream = *place;
     SlotStream::Slot& slot = stream.slot(member, header.position);
     const uint64_t turn = SlotStream::turn_of(header.tag, header.position);
-    // A contribution of a failed epoch may come after the next epoch's first.
+    // A contribution of a failed epoch may arrive after the next epoch's first.
     if (SlotStream::is_past(slot.turn.load(std::memory_order_relaxed), turn)) return;
     slot.tag = header.tag;
     slot.bytes = header.bytes;
     if (header.bytes > 0) std::memcpy(slot.payload.data(), arrival.data, header.bytes);
-    // Pairs with the operation's look: the contribution before its turn.
+    // Pairs with the operation's load of the turn: the contribution is visible before it.
     slot.turn.store(turn, std::memory_order_release);
     waker_.wake(stream.sleeper);
 }

@@ -1,4 +1,5 @@
-// An engine's part of the flat exchange: contributions out to all peers, and into their slots.
+// An engine's part of the flat exchange: it sends contributions to all peers, and stores theirs in
+// slots.
 #pragma once
 
 #include <unordered_map>
@@ -8,31 +9,31 @@
 
 namespace tutti::fabric {
 
-/// The boards of the groups that run over the engine. A board is known from add() to remove();
-/// its streams know which flows are theirs. All of the engine's owner, but for publish().
+/// The boards of the groups that run over the engine. A board is known from add() to remove(); its
+/// streams know which flows are theirs. Only the engine's owner uses this, except publish().
 class FlatBoards {
 public:
     FlatBoards(Rank rank, EnginePort& port, PeerTable& peers, FlowTable<Flow>& flows,
                const SleeperWaker& waker)
         : rank_(rank), port_(port), peers_(peers), flows_(flows), waker_(waker) {}
 
-    /// Once its peers are reached.
+    /// Call once all its peers are reachable.
     void add(SlotBoard& board);
     void remove(const SlotBoard& board);
-    /// A new flow, which may be one of a stream's.
+    /// Adds a new flow to its stream, if it belongs to one.
     void adopt(Flow& flow);
     static void forget(Flow& flow) {
         if (SlotStream* const stream = flow.flat) std::erase(stream->flows, &flow);
     }
 
-    /// A peer's contribution.
+    /// Stores a peer's contribution in its slot.
     void handle_contribution(const Header& header, const Arrival& arrival);
-    /// To every member that has not had it and can.
+    /// Sends the contribution to every member that has not been sent it and has room.
     void send(SlotBoard& board, SlotStream& stream);
-    /// Any thread's: a stream has something unsent, which the owner does not know yet.
+    /// From any thread: a stream has an unsent contribution that the owner does not know of yet.
     void publish() { added_.store(true, std::memory_order_seq_cst); }
     bool any_added() const { return added_.load(std::memory_order_seq_cst); }
-    /// Sends what was published, and what could not go before.
+    /// Sends published contributions, and those for which there was no room before.
     void send_unsent() {
         if (added_.load(std::memory_order_relaxed) &&
             added_.exchange(false, std::memory_order_seq_cst))
@@ -50,9 +51,9 @@ private:
     FlowTable<Flow>& flows_;
     const SleeperWaker& waker_;
     std::atomic<bool> added_{false};
-    std::unordered_map<uint32_t, SlotBoard*> boards_;  // by communicator
+    std::unordered_map<uint32_t, SlotBoard*> boards_;  // by communicator number
     SlotBoard* recent_ = nullptr;
-    bool held_ = false;  // some contributions could not go
+    bool held_ = false;  // some contributions are unsent for want of room
 };
 
 }  // namespace tutti::fabric

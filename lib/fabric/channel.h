@@ -33,7 +33,8 @@ private:
         const State now = in.at(position).state.load(std::memory_order_acquire);
         if (now == State::fetching || now == State::whole) return;
         in.offer.put(tag, where, bytes, position, on_device);
-        // Pairs with the owner's look at the offer after it has said that the message waits.
+        // Pairs with the owner's second take of the offer, after it has set the message's state to
+        // announced.
         if (in.is_announced()) wire_->place_next(flow_);
     }
 };

@@ -1,4 +1,4 @@
-// Descriptors that a message library opens without close-on-exec.
+// Sets close-on-exec on descriptors that a message library opens without it.
 #pragma once
 
 #include <atomic>
@@ -8,16 +8,16 @@
 
 namespace tutti::fabric {
 
-/// Libraries connect in their own time, and again when it suits them: their new descriptors are
-/// looked for in each tick for a second after a peer is new, then rarely.
+/// Libraries connect and reconnect in the background. So the service thread looks for new
+/// descriptors in each tick for a second after a new peer, then rarely.
 class DescriptorMarks {
 public:
-    /// The library is about to open its port.
+    /// Call before the library opens its port.
     void begin() { fds_.emplace(); }
     void port_opened() { fds_->take_new(); }
-    /// Any thread's.
+    /// From any thread.
     void peer_connected() { due_.store(marks_a_peer, std::memory_order_relaxed); }
-    /// Ten times a second, by the service thread alone.
+    /// Called ten times a second, only by the service thread.
     void tick() {
         int due = due_.load(std::memory_order_relaxed);
         if (due > 0) due_.compare_exchange_strong(due, due - 1, std::memory_order_relaxed);
@@ -27,8 +27,8 @@ public:
 private:
     static constexpr int marks_a_peer = 10, ticks_a_mark = 100;
 
-    std::optional<LibraryFds> fds_;  // once the port is open
-    std::atomic<int> due_{0};        // marks of what the library may have opened lately
+    std::optional<LibraryFds> fds_;  // empty until begin()
+    std::atomic<int> due_{0};        // ticks left in which to look for new descriptors
     int ticks_ = 0;
 };
 

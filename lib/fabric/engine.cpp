@@ -6,7 +6,7 @@
 
 namespace tutti::fabric {
 
-// Flows are gone before the port that their arrivals belong to.
+// Deletes the flows before the port, because their arrivals belong to the port.
 FabricEngine::~FabricEngine() {
     if (!parts_.port.is_open()) return;
     parts_.entry.end_close();
@@ -61,7 +61,8 @@ void FabricEngine::tick() {
 }
 
 void FabricEngine::on_doorbell() {
-    if (!parts_.entry.try_enter()) return;  // asked again if the owner leaves anything
+    // If the owner leaves the descriptor readable, the reactor calls again.
+    if (!parts_.entry.try_enter()) return;
     parts_.doorbell.drain();
     loop_.turn();
     loop_.exit();
@@ -91,7 +92,7 @@ void FabricEngine::end_close(Deadline deadline) {
 void FabricEngine::schedule_send(Flow& flow) {
     ReadyList<Flow>& ready = parts_.entry.ready();
     const auto send_or_append = [&] {
-        // Alone: it need not line up.
+        // If nothing else is queued, this flow's message is sent without queueing.
         const bool alone = ready.empty() && !ready.added() && !parts_.peers.any_due() &&
                            !parts_.port.is_busy(flow.peer);
         if (!alone || parts_.outgoing.send_next(flow)) ready.append(flow);
@@ -105,8 +106,8 @@ void FabricEngine::arm(bool on) {
     if (const Guard guard(loop_); guard) parts_.doorbell.count_sleepers(on ? 1 : -1);
 }
 
-// Memory that the library is reading, and cannot be told a copy of, is waited for, and so is a
-// GPU's.
+// Waits for memory that the library is reading if the library cannot be given a copy, and for a
+// GPU's memory.
 void FabricEngine::cancel_sends(Flow& flow) {
     if (!loop_.enter()) return;
     if (flow.peer.state != Peer::State::gone && !parts_.outgoing.copy_unsent(flow))
@@ -116,7 +117,7 @@ void FabricEngine::cancel_sends(Flow& flow) {
     if (loop_.wait_for(flow.peer, borrowed, "it did not take a message")) loop_.exit();
 }
 
-/// Nothing lies in the caller's memory afterwards, neither whole messages nor one that is arriving.
+/// Afterwards the caller's memory holds neither whole messages nor one that is arriving.
 void FabricEngine::cancel_receives(Flow& flow) {
     using State = ReceiveQueue::State;
     if (!loop_.enter()) return;

@@ -1,7 +1,7 @@
-// A message library's port as a transport and its channels use it.
+// The interface of a message library's port to its transport and channels.
 //
-// Any thread may come in: EngineEntry (transport/posted) lets one in at a time, and PortLoop gives
-// the port its turns.
+// Any thread may enter: EngineEntry (transport/posted) lets one in at a time, and PortLoop drives
+// the port.
 #pragma once
 
 #include <memory>
@@ -18,20 +18,20 @@ struct Contact {
     Address address;
 };
 
-/// The engine as flat groups use it. A board is the engine's from join(), with the members' port of
-/// that number, to leave().
+/// The engine's interface for flat groups. The engine knows a board from join(), which takes the
+/// index of the members' ports, to leave().
 class FlatExchange {
 public:
     FlatExchange(EngineParts& parts, PortLoop& loop) : parts_(parts), loop_(loop) {}
 
     Result<> join(SlotBoard& board, std::span<const Contact> contacts, std::size_t port);
     void leave(const SlotBoard& board);
-    /// Sends what is unsent, and looks whether that member's contribution comes: a few times, if no
-    /// other thread is in. Returns a message of an earlier call that this rank has not read, and so
-    /// never will: nullptr is well.
+    /// Sends unsent contributions, and polls a few times for the awaited member's contribution, if
+    /// no other thread is in. Returns an unread message of an earlier call, which this rank will
+    /// never read (a mismatch); nullptr: none.
     const ReceiveQueue::ReceiveSlot* exchange(SlotBoard& board, SlotStream& stream,
                                               const FlatRun& run, std::size_t awaited);
-    /// Such a message, if no thread waits.
+    /// As exchange(), but only checks for such a message.
     const ReceiveQueue::ReceiveSlot* stray(SlotStream& stream, const Tag& now);
     void cancel(SlotStream& stream);
 
@@ -41,7 +41,7 @@ private:
     PortLoop& loop_;
 };
 
-/// Each call enters the loop, uses the parts that it is about, and leaves.
+/// Each call enters the loop, uses the parts that it needs, and leaves.
 class FabricEngine final : public std::enable_shared_from_this<FabricEngine>,
                            private ReceiverFactory {
 public:
@@ -55,20 +55,22 @@ public:
     int wake_fd() const { return parts_.doorbell.fd(); }
 
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, ByteView port, uint64_t nonce);
-    /// That peer's process is known to be dead. Also while another thread is in, and waits for it.
+    /// That peer's process is known to be dead. May be called while another thread is in and waits
+    /// for that peer.
     void mark_failed(Rank peer);
-    /// As Transport's.
+    /// As Transport::add_memory().
     Result<> add_memory(std::byte* data, std::size_t bytes);
     void remove_memory(std::byte* data, std::size_t bytes);
-    /// Sends and receives what is possible now; nothing if another thread is in.
+    /// Sends and receives what is possible now; does nothing if another thread is in.
     void progress() { loop_.progress(); }
-    /// Progress of a rank that may compute, ten times a second, by the service thread alone.
+    /// Makes progress for a rank that may be computing. Called ten times a second, only by the
+    /// service thread.
     void tick();
-    /// wake_fd() is readable.
+    /// Call when wake_fd() is readable.
     void on_doorbell();
 
-    /// Closing: begin takes the engine for good; step is true once every peer has what was sent;
-    /// end lets go of the peers. The port stays for channels that are still read.
+    /// Closing: begin takes the engine for good; step returns true once every peer has received all
+    /// messages; end disconnects the peers. The port stays for channels that are still read.
     void begin_close(Deadline deadline);
     bool close_step();
     void end_close(Deadline deadline);

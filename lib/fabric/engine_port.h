@@ -1,4 +1,4 @@
-// A port as its engine uses it.
+// An engine's wrapper of its port.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace tutti::fabric {
 
-/// Messages to peers leave here. A peer for which the library had no room is busy until the next
-/// poll; a peer to which it cannot send, or that broke the rules, is written down as lost, for the
-/// owner to drop when the library is not on the stack.
+/// Sends messages to peers. If the library has no room for a peer, that peer is busy until the next
+/// poll. If the library cannot send to a peer, or the peer broke the protocol, this records the
+/// loss; the owner drops the peer when it is no longer inside a call of the library.
 class EnginePort {
 public:
     struct Loss {
@@ -45,29 +45,29 @@ public:
         out.lane = id.lane;
         return out;
     }
-    /// Sends a payload that is small enough to be copied at once. False: again after a poll.
+    /// Sends a payload that is small enough to be copied at once. False: try again after a poll.
     bool send(Peer& peer, const Header& header, const std::byte* payload = nullptr) {
         const auto* const bytes = reinterpret_cast<const std::byte*>(&header);
         return accepted(port_->send(peer.rank, bytes, payload, header.bytes, nullptr), peer);
     }
-    /// As send(), of a message that one of the peer's crosses; way as SecondPath's.
+    /// As send(), for a message that crosses one of the peer's; way as SecondPath's.
     bool send_crossing(Peer& peer, const Header& header, const std::byte* payload, unsigned way) {
         if (!second_path_) return send(peer, header, payload);
         const auto* const bytes = reinterpret_cast<const std::byte*>(&header);
         return accepted(second_path_->send_crossing(peer.rank, bytes, payload, header.bytes, way),
                         peer);
     }
-    /// As PayloadMover's.
+    /// As PayloadMover::move().
     bool move(void* context, std::byte* where) {
         return payload_mover_ && payload_mover_->move(context, where);
     }
-    /// Notes how the library took something. False: it had no room.
+    /// Records the library's answer to a send. False: it had no room.
     bool accepted(Progress result, Peer& peer) {
         if (result == Progress::failed) mark_lost(peer, "sending to it failed");
         if (result == Progress::busy) peer.busy_in = polls_;
         return result != Progress::busy;
     }
-    /// Nothing more goes to that peer before the next poll. Others may have room.
+    /// True: send nothing more to that peer before the next poll. Other peers may have room.
     bool is_busy(const Peer& peer) const { return peer.busy_in == polls_; }
     void begin_poll() { ++polls_; }
 
@@ -83,7 +83,7 @@ public:
 private:
     const Rank rank_;
     std::unique_ptr<Port> port_;
-    // The port's, if it has them.
+    // The port's optional features; nullptr: it lacks them.
     SecondPath* second_path_ = nullptr;
     PayloadMover* payload_mover_ = nullptr;
     uint64_t polls_ = 1;

@@ -3,11 +3,11 @@
 namespace tutti::fabric {
 namespace {
 
-// A waiting thread polls so often while it keeps others out. Over sockets a poll is a system call.
-// Eight make nothing faster, and keep peers from this core that share it.
+// The most polls of a waiting thread while it keeps other threads out. Over sockets a poll is a
+// system call. Eight polls were no faster, and kept peers that share the core from running.
 constexpr int most_looks = 2;
 
-/// A message of a call before that one.
+/// Finds an unread message of a call before that one.
 const ReceiveQueue::ReceiveSlot* find_stray(SlotStream& stream, const Tag& now) {
     if (!stream.unread.load(std::memory_order_relaxed)) return nullptr;
     bool unread = false;
@@ -49,7 +49,7 @@ void FlatExchange::leave(const SlotBoard& board) {
     for (const auto& stream : board.streams)
         if (stream)
             for (Flow* flow : stream->flows) flow->flat = nullptr;
-    // Once it is closed no thread looks there any more.
+    // Once the engine is closed no thread reads the boards.
     if (guard) parts_.boards.remove(board);
 }
 
@@ -58,8 +58,8 @@ const ReceiveQueue::ReceiveSlot* FlatExchange::stray(SlotStream& stream, const T
     return guard ? find_stray(stream, now) : nullptr;
 }
 
-// As with flows: published first, the flag tried second, and the owner that gives it back looks
-// again.
+// As with flows: this thread publishes first and tries the flag second; the owner clears the flag
+// first and checks for published contributions second.
 const ReceiveQueue::ReceiveSlot* FlatExchange::exchange(SlotBoard& board, SlotStream& stream,
                                                         const FlatRun& run, std::size_t awaited) {
     if (!parts_.entry.try_enter()) {

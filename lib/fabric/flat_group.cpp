@@ -8,8 +8,8 @@
 namespace tutti::fabric {
 namespace {
 
-/// This rank's membership. Operations keep it, and with it the engines. A stream runs over the
-/// engine that its channels do.
+/// This rank's membership. Operations keep it, and with it the engines. A stream runs over the same
+/// engine as its channels.
 struct Member {
     struct EngineBoard {
         std::shared_ptr<FabricEngine> engine;
@@ -27,7 +27,7 @@ struct Member {
     }
     Member(const Member&) = delete;
 
-    // The slots have room for the largest.
+    // The slots have room for the largest contribution.
     static Result<> prepare(uint32_t, std::size_t) { return {}; }
     const EngineBoard& part(uint32_t stream) const { return parts[stream % parts.size()]; }
 
@@ -41,7 +41,7 @@ struct Member {
     std::vector<EngineBoard> parts;
 };
 
-/// Slots of this process's own, into which the engine puts what the peers send.
+/// Slots in this process, into which the engine copies the peers' contributions.
 class FabricBoard {
 public:
     using Member = fabric::Member;
@@ -53,7 +53,7 @@ public:
           engine_(*member_->part(stream).engine),
           board_(*member_->part(stream).board),
           stream_(*board_.streams[stream]) {}
-    // Another of the stream's operations may be announced by now.
+    // Leaves the stream's sleeper as it is: another operation of the stream may have set it by now.
     ~FabricBoard() {
         if (armed_) engine_.arm(false);
     }
@@ -80,7 +80,7 @@ public:
     template <typename Check>
     Code collect(const FlatRun& run, const Rank& next, Failure& failure, Check check);
     void cancel() { engine_.flat().cancel(stream_); }
-    // The announcing thread holds the engine once, also in another's place.
+    // Counts this thread as a sleeper of the engine at most once, even if it calls with on again.
     void arm(bool on) {
         stream_.sleeper.set_sleeping(on);
         if (armed_) engine_.arm(false);
@@ -93,7 +93,8 @@ public:
     const std::size_t bytes;
 
 private:
-    // Acquire: the engine's owner reads what the next run overwrites.
+    // Acquire: the engine's owner has finished reading the contribution that the next run
+    // overwrites.
     bool has_sent() const { return stream_.unsent.load(std::memory_order_acquire) == 0; }
     Code report(const ReceiveQueue::ReceiveSlot& stray, Failure& failure) const;
 
@@ -112,12 +113,13 @@ void FabricBoard::publish(const FlatRun& run, ByteView contribution) {
     out.header.tag = run.tag;
     if (!contribution.empty())
         std::memcpy(out.payload.data(), contribution.data(), contribution.size());
-    // Pairs with the engine's look: the contribution before who is to have it.
+    // Pairs with the engine's load of `unsent`: the contribution is visible before the members'
+    // bits.
     const uint64_t all = (uint64_t{1} << size) - 1;
     stream_.unsent.store(all & ~(uint64_t{1} << rank), std::memory_order_release);
 }
 
-// This rank's contribution goes first, and the operation is over only once it has left.
+// Sends this rank's contribution first; the operation ends only once the contribution is sent.
 template <typename Check>
 Code FabricBoard::collect(const FlatRun& run, const Rank& next, Failure& failure, Check check) {
     Code code = has_sent() ? check() : Code::in_progress;
@@ -169,7 +171,7 @@ Result<std::unique_ptr<IntrinsicGroup>> join_flat_group(
 
 std::unique_ptr<IntrinsicProvider> make_flat_provider(
     std::vector<std::shared_ptr<FabricEngine>> engines, ParseAddress parse) {
-    // Nothing here waits for the members: the deadline is for transports that do.
+    // Joining here does not wait for the members, so it ignores the deadline.
     auto join = [engines = std::move(engines), parse = std::move(parse)](const GroupRequest& group,
                                                                          Deadline) {
         return join_flat_group(engines, parse, group);

@@ -1,4 +1,4 @@
-// The flat exchange over a fabric, for whoever plans collectives.
+// The flat exchange over a fabric, for the planner of collectives.
 #pragma once
 
 #include <functional>

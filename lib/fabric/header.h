@@ -13,12 +13,12 @@ namespace tutti::fabric {
 
 inline constexpr uint32_t protocol_version = 5;
 
-/// As many as lib/select gives each stream: a lane's number says which it is of.
+/// Equal to the number in lib/select, so that a lane's number gives its stream.
 inline constexpr std::size_t lanes_per_stream = 8;
 
-/// hello: whoever says it wants to send; its payload is how to answer. welcome: the answer has been
-/// understood, and nothing but hello may come before it. open: a channel. farewell: the bye was
-/// heard. contribution: to a flat exchange, which has neither channels nor credits.
+/// hello: the sender wants to send; the payload is its own address. welcome: the sender has
+/// connected to that address; only a hello may precede it. open: a channel. farewell: the sender
+/// has received the bye. contribution: to a flat exchange, which has neither channels nor credits.
 enum class Kind : uint8_t { hello = 1, welcome, open, data, credit, bye, farewell, contribution };
 
 inline constexpr uint32_t header_magic = 0x54554600;  // the low byte is the kind
@@ -27,13 +27,14 @@ inline constexpr uint32_t header_magic_mask = 0xffffff00;
 struct Header {
     uint32_t magic = 0;
     Rank sender = nobody;
-    uint64_t nonce = 0;  // the receiver's: only who has read its address knows it
+    uint64_t nonce = 0;  // the receiver's: only a sender that has read its address knows it
     uint32_t comm = 0;
     uint16_t lane = 0;
-    uint16_t credits = 0;  // given back for the opposite direction of the same (comm, lane)
+    uint16_t credits = 0;  // returned for the opposite direction of the same (comm, lane)
     uint32_t bytes = 0;    // of payload
-    // data: which of its channel; contribution: which of its stream (the lane); bye: how many of
-    // both there were in all.
+    // data: the number of the message on its channel; contribution: the number of the run on its
+    // stream (the lane); bye: the number of data messages and contributions that the sender has
+    // sent.
     uint32_t position = 0;
     Tag tag;
 
@@ -44,9 +45,9 @@ static_assert(offsetof(Header, sender) == sender_offset);
 static_assert(sizeof(Header) == header_bytes && std::is_trivially_copyable_v<Header>);
 static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory");
 
-/// A rank's ports, as the store has them.
+/// A rank's ports, as published in the store.
 struct Address {
-    std::string version;  // of the library
+    std::string version;  // the library's version
     uint64_t nonce = 0;
     std::vector<Bytes> ports;
 };

@@ -1,5 +1,5 @@
-// An engine's incoming direction: messages to their places. Everything a peer sends is checked
-// before it is used.
+// An engine's incoming direction: it puts messages in their places. It checks everything that a
+// peer sends before use.
 #pragma once
 
 #include "fabric/peers.h"
@@ -8,8 +8,8 @@
 
 namespace tutti::fabric {
 
-/// A message lies where the lane wants it, where the library has it, or in a cell of its flow. Its
-/// slot is whole once nothing writes there any more.
+/// A message is in memory that the lane offered, in the library's buffer, or in a cell of its flow.
+/// Its slot becomes whole once no thread and no device writes there any more.
 class Incoming {
 public:
     using ReceiveSlot = ReceiveQueue::ReceiveSlot;
@@ -17,24 +17,25 @@ public:
              const PeerLimits& limits)
         : port_(port), peers_(peers), ready_(ready), waker_(waker), limits_(limits) {}
 
-    /// A data message. True: the library's arrival is kept.
+    /// Handles a data message. True: keeps the library's arrival.
     bool handle_data(Flow& flow, const Header& header, const Arrival& arrival);
-    /// The message is whole, and the lane may have it.
+    /// Marks the message as whole, so that the lane may read it.
     void finish(ReceiveSlot& slot);
     bool any_to_fetch() const { return !to_fetch_.empty(); }
-    /// Fetches what has its place, as far as the library has room.
+    /// Fetches messages that have their place, as far as the library has room.
     void fetch_placed();
-    /// For the lane, whose next message waits: to where it is offered, or else to a cell.
+    /// For a lane that waits for its next message: fetches it into the offered memory, or else into
+    /// a cell.
     void place_next(Flow& flow);
-    /// There is no receiver any more.
+    /// Call when the receiver is destroyed.
     void close(Flow& flow);
     /// Whether a message is arriving, or is to be fetched.
     bool is_arriving(const Flow& flow) const;
 
-    /// The rest of a message that is arriving in the caller's memory goes to a cell, if the library
-    /// can be told.
+    /// Redirects the rest of a message that is arriving in the caller's memory to a cell, if the
+    /// library supports that.
     void fetch_to_cell(ReceiveSlot& slot);
-    /// Copies a whole message from the caller's memory. False: there is no memory for that.
+    /// Copies a whole message out of the caller's memory. False: there is no memory for the copy.
     bool save_offered(ReceiveSlot& slot);
 
 private:

@@ -10,9 +10,10 @@
 namespace tutti::fabric {
 namespace {
 
-// Turns in which arming finds that there is something to do.
+// The most turns in which arming finds something to do.
 constexpr int max_arm_turns = 100;
-// A thread that waits for the library to let go of memory looks often at first, and then so often.
+// A thread that waits for the library to give memory back yields this many times first, and then
+// sleeps so long between looks.
 constexpr int quick_looks = 1000;
 constexpr useconds_t look_again_us = 200;
 
@@ -49,7 +50,7 @@ void PortLoop::finish_turn() {
     if (parts_.flows.any_forgotten())
         parts_.flows.forget(
             [this](const Flow& flow) {
-                // The library has nothing of a peer that is gone.
+                // The library keeps no messages of a gone peer.
                 const bool alive = flow.peer.health.load(std::memory_order_acquire) == Code::ok;
                 return flow.ready.load(std::memory_order_relaxed) ||
                        parts_.incoming.is_arriving(flow) || (alive && flow.out.has_unsent());
@@ -61,7 +62,8 @@ void PortLoop::finish_turn() {
     if (parts_.doorbell.must_arm() && !parts_.entry.closing()) arm_port();
 }
 
-// The sleeper looks once more after this, and others are woken by what moves.
+// After this the sleeping thread checks its condition once more. If arming never succeeds, the
+// doorbell wakes all sleepers.
 void PortLoop::arm_port() {
     for (int turns = 0; turns < max_arm_turns; ++turns) {
         if (parts_.doorbell.arm()) return;
@@ -73,7 +75,7 @@ void PortLoop::arm_port() {
 // ---- turns -----------------------------------------------------------------------------------
 
 void PortLoop::follow_up_events() {
-    // In their order, for the first says why; there may be more meanwhile.
+    // In order, because a peer's first loss has the cause. Handling one may record more.
     while (parts_.port.any_losses())
         for (const EnginePort::Loss& loss : parts_.port.take_losses())
             mark_lost(*loss.peer, loss.cause, loss.culprit);
@@ -81,12 +83,13 @@ void PortLoop::follow_up_events() {
     parts_.incoming.fetch_placed();
 }
 
-/// Hands over what is queued, to each peer until the library has no room for it.
+/// Sends queued messages, to each peer until the library has no room for it.
 void PortLoop::flush() {
     parts_.entry.ready().take_added();
     parts_.peers.send_all_due();
     parts_.outgoing.send_ready();
-    // Behind the messages of earlier calls, so that one that nobody reads is there before.
+    // After the messages of earlier calls, so that the peer has an unread one (a mismatch) before
+    // the contribution.
     parts_.boards.send_unsent();
 }
 
@@ -114,14 +117,14 @@ void PortLoop::mark_lost(Peer& peer, const std::string& cause, Culprit culprit) 
     if (!expected) parts_.entry.add_loss(parts_.options.rank, peer.rank, cause, culprit);
 }
 
-// The rank that said so has told all others: this is no news.
+// The rank that found the peer dead has told all other ranks, so this adds no loss event.
 void PortLoop::drop_failed() {
     for (const Rank rank : parts_.failed.take_due())
         if (Peer* const peer = parts_.peers.find(rank); peer && peer->state != Peer::State::gone)
             parts_.peers.drop(*peer);
 }
 
-// ---- events: who may speak, and to which part each message goes -------------------------------
+// ---- events: validation, and dispatch of messages ----------------------------------------------
 
 bool PortLoop::arrived(const Arrival& arrival) {
     if (parts_.entry.closed()) return false;
@@ -148,8 +151,8 @@ bool PortLoop::arrived(const Arrival& arrival) {
     return false;
 }
 
-/// False: from someone who has not read our address, or nonsense. That is nobody's fault whom we
-/// could name, so it is only dropped.
+/// False: the message is malformed, or its sender has not read our address. No known rank is to
+/// blame, so this only drops the message.
 bool PortLoop::belongs_here(const Header& header, const Arrival& arrival) {
     const char* why = nullptr;
     const bool in_job = header.sender >= 0 && header.sender < parts_.options.size;
@@ -181,8 +184,8 @@ void PortLoop::handle_control(Peer& peer, Flow* flow, const Header& header) {
             peer.farewell_received = true;
             break;
         case Kind::open:
-            // The peer does not know yet that this rank has left: it can send, and its messages
-            // are dropped.
+            // The peer does not know yet that this rank has left the communicator: it may send, and
+            // this rank drops its messages.
             if (is_late()) break;
             if (Flow* const opened = find_or_add(peer, header))
                 announce(*opened);
@@ -201,7 +204,7 @@ void PortLoop::handle_control(Peer& peer, Flow* flow, const Header& header) {
     }
 }
 
-/// nullptr: there are too many.
+/// nullptr: the peer has too many channels.
 Flow* PortLoop::find_or_add(Peer& peer, const Header& header) {
     const ChannelId id{peer.rank, header.comm, header.lane};
     if (Flow* const flow = parts_.flows.find(id)) return flow;
@@ -210,7 +213,7 @@ Flow* PortLoop::find_or_add(Peer& peer, const Header& header) {
     return flow;
 }
 
-/// The transport hears of a channel, once.
+/// Tells the transport of a new channel, once.
 void PortLoop::announce(Flow& flow) {
     const bool closing = parts_.entry.closing();
     flow.in.live |= !flow.in.told && !closing;
@@ -218,7 +221,7 @@ void PortLoop::announce(Flow& flow) {
         parts_.entry.pending().opened.push_back(&flow);
 }
 
-/// True: the library's arrival is kept.
+/// True: keeps the library's arrival.
 bool PortLoop::handle_data(Peer& peer, Flow* flow, const Header& header, const Arrival& arrival) {
     const auto bad = [&](const std::string& cause) {
         parts_.port.report_protocol_error(peer, cause);
@@ -231,7 +234,7 @@ bool PortLoop::handle_data(Peer& peer, Flow* flow, const Header& header, const A
         return handle_late(peer, header);
     if (!flow) flow = find_or_add(peer, header);
     if (!flow) return bad(fmt::format("it opened more than {} channels", max_channels_taken));
-    // Its open may have been overtaken.
+    // The message may have overtaken the peer's open.
     if (!flow->in.told) announce(*flow);
     if (header.credits > 0 && !parts_.outgoing.handle_credits(*flow, header.credits))
         return bad(fmt::format("it returned {} credits that it did not owe on lane {}",
@@ -239,7 +242,7 @@ bool PortLoop::handle_data(Peer& peer, Flow* flow, const Header& header, const A
     return parts_.incoming.handle_data(*flow, header, arrival);
 }
 
-/// Drops a message of a communicator that is gone, and owes the credit.
+/// Drops a message of a retired communicator, and records the credit to return.
 bool PortLoop::handle_late(Peer& peer, const Header& header) {
     ++peer.received;
     if (!parts_.outgoing.add_late_credit({peer.rank, header.comm, header.lane}))
@@ -258,7 +261,7 @@ void PortLoop::sent(void* context, Code code) {
 void PortLoop::fetched(void* context, Code code) {
     auto& slot = *static_cast<ReceiveQueue::ReceiveSlot*>(context);
     slot.begun = false;
-    // Otherwise it stays as it is: the peer is lost, and cancel() need not wait.
+    // Otherwise the slot stays in fetching: the peer is lost, and cancel() need not wait.
     if (code == Code::ok) parts_.incoming.finish(slot);
 }
 

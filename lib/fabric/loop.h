@@ -1,4 +1,4 @@
-// A port at work: the parts of its engine, and the turns that threads give it.
+// Runs a port: the parts of its engine, and the turns in which threads drive it.
 #pragma once
 
 #include <functional>
@@ -19,10 +19,10 @@ struct EngineOptions {
     const Retired* retired = nullptr;
     ChannelEvents* events = nullptr;
     PeerLimits limits = {};
-    int64_t patience_ms = 5000;  // for the library to let go of an operation's memory
+    int64_t patience_ms = 5000;  // to wait for the library to give back an operation's memory
 };
 
-/// Wired to each other. The entry lets one thread at a time at all others.
+/// Wired to each other. The entry lets one thread at a time use the other parts.
 struct EngineParts {
     explicit EngineParts(const EngineOptions& in_options);
 
@@ -34,13 +34,13 @@ struct EngineParts {
     DescriptorMarks marks;
     ArmedDoorbell doorbell;
     PeerTable peers;
-    FlowTable<Flow> flows;  // they go first: they count their cells at their peers
+    FlowTable<Flow> flows;  // destroyed first: their cells are counted at their peers
     Incoming incoming;
     Outgoing outgoing;
     FlatBoards boards;
 };
 
-/// Makes what a transport hears of a channel that a peer opened. Called without the owner flag.
+/// Makes the receiver of a channel that a peer opened. Called without the owner flag.
 class ReceiverFactory {
 public:
     virtual std::unique_ptr<Receiver> make_receiver(Flow& flow) = 0;
@@ -49,8 +49,8 @@ protected:
     ~ReceiverFactory() = default;
 };
 
-/// The port's events only write things down: their consequences follow when the library is not on
-/// the stack, before the thread that is in leaves.
+/// The port's events only record what happened. The thread that is in handles the consequences
+/// before it leaves, when it is no longer inside a call of the library.
 class PortLoop final : private PortEvents {
 public:
     PortLoop(EngineParts& parts, ReceiverFactory& receivers)
@@ -59,14 +59,14 @@ public:
 
     bool enter() { return parts_.entry.enter(); }
     void exit() { parts_.entry.exit(*this); }
-    /// Sends and receives what is possible now; nothing if another thread is in.
+    /// Sends and receives what is possible now; does nothing if another thread is in.
     void progress() {
         if (parts_.entry.taken() || !parts_.entry.try_enter()) return;
         turn();
         exit();
     }
 
-    // The owner's.
+    // For the owner.
     void turn() {
         poll();
         tidy();
@@ -75,7 +75,7 @@ public:
         parts_.port.begin_poll();
         if (parts_.port.port().progress()) parts_.doorbell.moved();
     }
-    /// Deals with everything that polls have brought.
+    /// Handles all events that polls have recorded.
     void tidy() {
         if (parts_.failed.any()) [[unlikely]]
             drop_failed();
@@ -89,8 +89,9 @@ public:
     }
     void flush();
     void mark_lost(Peer& peer, const std::string& cause, Culprit culprit);
-    /// Waits until nothing is pending, or the peer is lost for that, which it is in the end. Other
-    /// threads come in meanwhile. False: the engine was closed, and is not this thread's any more.
+    /// Waits until pending() is false, or the peer is lost; after the patience has passed it
+    /// reports the peer as lost. Lets other threads in meanwhile. False: the engine was closed, and
+    /// this thread is no longer the owner.
     bool wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure);
 
 private:
@@ -115,7 +116,7 @@ private:
 
     EngineParts& parts_;
     ReceiverFactory& receivers_;
-    bool strangers_ = false;  // the log has heard of one
+    bool strangers_ = false;  // a dropped message was logged once
 };
 
 }  // namespace tutti::fabric

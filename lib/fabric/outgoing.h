@@ -1,4 +1,4 @@
-// An engine's outgoing direction: which flow is next, and handing its messages to the library.
+// An engine's outgoing direction: it chooses the next flow, and hands its messages to the library.
 #pragma once
 
 #include "fabric/peers.h"
@@ -6,28 +6,29 @@
 
 namespace tutti::fabric {
 
-/// Flows send in turns, each to its peer until the library has no room for that one. A message
-/// counts as sent, in the order of its flow, when the library has let go of it; the lane may send
-/// on when the peer has given the credit and the message before counts.
+/// Flows send in turns, each to its peer until the library has no room for that peer. A flow's
+/// messages count as sent in order, once the library has given them back. The lane may send another
+/// message when the peer has returned a credit and the place's previous message counts as sent.
 class Outgoing {
 public:
     Outgoing(EnginePort& port, PeerTable& peers, ReadyList<Flow>& ready, const SleeperWaker& waker)
         : port_(port), peers_(peers), ready_(ready), waker_(waker) {}
 
-    /// Sends a flow's next message. True: it wants another turn.
+    /// Sends a flow's next message. True: the flow has more to send.
     bool send_next(Flow& flow);
-    /// Hands over what is queued. A peer that takes nothing, or is not there yet, holds up no
-    /// other.
+    /// Hands over all queued messages. A peer that receives nothing, or is not there yet, does not
+    /// delay other peers.
     void send_ready();
-    /// The library has given a message back, gone or not.
+    /// The library has given a message back. gone: it was sent.
     void complete(Flow& flow, uint64_t position, bool gone);
     /// False: the peer did not owe them.
     bool handle_credits(Flow& flow, uint32_t credits);
-    /// False: it has sent more than it may.
+    /// False: the peer has sent more than it may.
     bool add_late_credit(const ChannelId& id) { return late_credits_.add(id); }
 
-    /// Messages are sent from copies from here on, as far as the library can be told of them, and
-    /// does not move them out of a GPU's memory. False: there is no memory for copies.
+    /// From here on messages are sent from copies. Exceptions: messages that the library has and
+    /// cannot be given a copy of, and messages in a GPU's memory. False: there is no memory for
+    /// copies.
     bool copy_unsent(Flow& flow);
     /// Whether the library still has to read the caller's memory.
     static bool borrows(Flow& flow);
@@ -43,7 +44,7 @@ private:
     ReadyList<Flow>& ready_;
     const SleeperWaker& waker_;
     LateCredits late_credits_;
-    std::vector<Flow*> held_up_;  // of busy peers, while the others have their turn
+    std::vector<Flow*> held_up_;  // of busy peers, while other flows have their turn
 };
 
 }  // namespace tutti::fabric

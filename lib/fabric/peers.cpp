@@ -43,7 +43,7 @@ void PeerTable::make_ready(Peer& peer) {
 
 void PeerTable::send_all_due() {
     if (with_due_.empty()) return;
-    // The list may grow meanwhile.
+    // Sending may add peers to the list.
     for (std::size_t i = 0; i < with_due_.size(); ++i)
         if (!shared_.port.is_busy(*with_due_[i])) send_due(*with_due_[i]);
     std::erase_if(with_due_, [](const Peer* p) { return p->due == 0; });
@@ -81,7 +81,7 @@ void PeerTable::handle_hello(Peer& peer, const Header& header, const Arrival& ar
         return shared_.port.report_protocol_error(peer, "its hello is malformed");
     if (auto connected = connect(peer, as_bytes(port), nonce); !connected)
         return shared_.port.mark_lost(peer, connected.error().message);
-    // It can answer, or it would not have said hello.
+    // The peer has this rank's address, because it has sent a hello.
     if (peer.state == Peer::State::unknown || peer.state == Peer::State::hello) make_ready(peer);
     mark_due(peer, Peer::welcome_due);
 }
@@ -104,7 +104,8 @@ void PeerTable::retire_if_done(Peer& peer) {
     leaving_.push_back(&peer);
 }
 
-// Peers that leave do not want what is on its way to them, and its memory is the caller's again.
+// A leaving peer does not need messages in flight to it, so dropping it gives their memory back to
+// the caller.
 void PeerTable::drop_leaving() {
     for (std::size_t i = 0; i < leaving_.size();) {
         Peer* peer = leaving_[i];
@@ -117,8 +118,8 @@ void PeerTable::drop_leaving() {
     }
 }
 
-// Pending operations get their events first: once channels hear that the peer is lost, nothing
-// touches their memory.
+// Disconnects first, so that pending operations get their events: once channels see that the peer
+// is lost, the library no longer accesses their memory.
 void PeerTable::drop(Peer& peer) {
     peer.state = Peer::State::gone;
     peer.due = 0;
@@ -149,7 +150,7 @@ bool PeerTable::send_byes() {
 }
 
 void PeerTable::drop_all() {
-    // To let go of one may bring the first word of another.
+    // Copies the list, because dropping a peer may add the first message of another.
     std::vector<Peer*> peers;
     each([&](Peer& peer) { peers.push_back(&peer); });
     for (Peer* peer : peers)

@@ -1,4 +1,4 @@
-// The ranks that a port knows, and what is said to them besides data.
+// The ranks that a port knows, and the control messages to them.
 #pragma once
 
 #include <atomic>
@@ -15,9 +15,9 @@
 
 namespace tutti::fabric {
 
-/// Peers whose processes other ranks have found dead. Any thread marks one, also while another one
-/// is in the engine and waits for that peer. The owner drops it some time later: messages that the
-/// peer had sent before its end come until then.
+/// Peers whose processes other ranks have found dead. Any thread may mark one, even while another
+/// thread is in the engine and waits for that peer. The owner drops the peer some time later,
+/// because messages that the peer sent before its death still arrive until then.
 class FailedPeers {
 public:
     void mark(Rank peer) {
@@ -42,13 +42,13 @@ private:
     static constexpr int64_t last_words_ns = 30'000'000;
 
     std::mutex mutex_;
-    std::vector<std::pair<Rank, int64_t>> marked_;  // and when each is due
+    std::vector<std::pair<Rank, int64_t>> marked_;  // with the time when each is due
     std::atomic<bool> any_{false};
 };
 
-/// A peer goes from hello to ready to gone, and stays in the table. One that has said bye is gone
-/// once all that it sent is here and it has been told so; one that is gone has nothing under way in
-/// the library.
+/// A peer goes from hello to ready to gone, and stays in the table. A peer that has said bye
+/// becomes gone once all its messages are here and it has been sent a farewell. The library has no
+/// operations of a gone peer.
 class PeerTable {
 public:
     struct TableParts {
@@ -60,16 +60,16 @@ public:
         const SleeperWaker& waker;
     };
     explicit PeerTable(const TableParts& shared) : shared_(shared) {}
-    /// Hellos say how to answer.
+    /// The payload of this rank's hellos: its address.
     void set_hello(Bytes hello) { hello_ = std::move(hello); }
 
-    /// nullptr: nothing is known of that rank.
+    /// nullptr: that rank is unknown.
     Peer* find(Rank rank) const {
         const auto found = peers_.find(rank);
         return found == peers_.end() ? nullptr : found->second.get();
     }
     Peer& find_or_add(Rank rank);
-    /// A peer that knows how to answer, or soon will.
+    /// A peer that can answer, or soon will.
     Result<Peer*> reach(Rank rank, ByteView port, uint64_t nonce);
 
     void mark_due(Peer& peer, uint8_t what) {
@@ -77,7 +77,7 @@ public:
         peer.due |= what;
     }
     bool any_due() const { return !with_due_.empty(); }
-    /// Says what is due, as far as the library has room.
+    /// Sends the control messages that are due, as far as the library has room.
     void send_all_due();
 
     void handle_hello(Peer& peer, const Header& header, const Arrival& arrival);
@@ -85,14 +85,15 @@ public:
         if (peer.state == Peer::State::hello) make_ready(peer);
     }
     void handle_bye(Peer& peer, const Header& header);
-    /// A peer that said bye is done when all it sent is here; then it may go.
+    /// If a peer said bye and all its messages are here, it is sent a farewell and dropped after
+    /// that.
     void retire_if_done(Peer& peer);
     bool any_leaving() const { return !leaving_.empty(); }
     void drop_leaving();
     void drop(Peer& peer);
 
-    /// For the end: says bye to peers that have all that was sent to them. True: every peer has
-    /// everything, and knows it.
+    /// For closing: says bye to peers that have received all messages. True: every peer has
+    /// received everything, and knows it.
     bool send_byes();
     void drop_all();
     template <typename F>
@@ -109,8 +110,8 @@ private:
     const TableParts shared_;
     Bytes hello_;
     std::unordered_map<Rank, std::unique_ptr<Peer>> peers_;
-    std::vector<Peer*> with_due_;  // with something due
-    std::vector<Peer*> leaving_;   // that have said bye, until they have heard farewell
+    std::vector<Peer*> with_due_;  // peers with control messages due
+    std::vector<Peer*> leaving_;   // have said bye, and are to be sent a farewell
 };
 
 }  // namespace tutti::fabric

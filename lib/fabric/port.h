@@ -1,12 +1,13 @@
-// The seam between the fabric engine and a message library: a port moves messages, each a small
-// header and a payload, between processes. The engine (engine.h) makes channels of them; a port
-// knows no channels, no tags and no credits. docs/how-to/new-transport.md walks through the
-// smallest one.
+// The interface between the fabric engine and a message library: a port moves messages, each a
+// small header and a payload, between processes. The engine (engine.h) makes channels of them; a
+// port knows no channels, no tags and no credits. docs/how-to/new-transport.md walks through the
+// smallest port.
 //
-// A message comes whole or not at all, and messages may overtake each other. A small one comes with
-// its payload. Of a large one the header comes first, and the engine fetches the payload to where
-// the operation wants it: no copy, and no memory for a message that no operation waits for. Or the
-// payload comes in pieces, which the port puts where the engine said during the first one's event.
+// A message arrives whole or not at all, and messages may overtake each other. A small message
+// arrives with its payload. Of a large one the header arrives first, and the engine fetches the
+// payload into the operation's memory: without a copy, and without memory for a message that no
+// operation waits for. Or the payload arrives in pieces, which the port writes where the engine
+// said during the first piece's event.
 //
 // Threads: the engine lets one thread at a time into a port. Events come only from within
 // progress(), send(), fetch(), release(), disconnect() and flush(). During an event the engine
@@ -27,7 +28,8 @@
 
 namespace tutti::fabric {
 
-/// Headers are exactly this long, and have the sender's Rank here: to a port they say nothing else.
+/// Every header is this long, and has the sender's Rank at this offset. A port interprets nothing
+/// else of it.
 inline constexpr std::size_t header_bytes = 64;
 inline constexpr std::size_t sender_offset = 4;
 
@@ -35,60 +37,63 @@ using tutti::Culprit;
 
 /// A message that has arrived. The engine may fetch its payload and keep it until release().
 struct Arrival {
-    const std::byte* header = nullptr;  // during the event only
+    const std::byte* header = nullptr;  // valid during the event only
     const std::byte* data = nullptr;    // the payload; nullptr: it must be fetched (or is empty)
     std::size_t bytes = 0;              // of the payload
-    void* hold = nullptr;  // names it to the port; nullptr: the data is there during the event only
-    bool at_once = false;  // it comes in pieces, to where fetch() says during the event, or nowhere
+    void* hold = nullptr;  // the port's handle; nullptr: the data is valid during the event only
+    bool at_once = false;  // the payload arrives in pieces: the engine calls fetch() during the
+                           // event, or the port drops it
 };
 
 class PortEvents {
 public:
     virtual ~PortEvents() = default;
-    /// True: the engine keeps the arrival, and releases it later. False: it has what it wants.
+    /// True: the engine keeps the arrival, and releases it later. False: the engine is done with
+    /// it.
     virtual bool arrived(const Arrival& arrival) = 0;
-    /// The payload of a send() that was pending is the caller's again: it has gone (ok), or never
-    /// will (peer_lost).
+    /// A pending send() has ended: its payload is the caller's again. It was sent (ok), or never
+    /// will be (peer_lost).
     virtual void sent(void* context, Code code) = 0;
-    /// A fetch() that was pending is done (ok), or never will be (peer_lost); the arrival still
-    /// wants its release().
+    /// A pending fetch() has ended: done (ok), or it never will be (peer_lost). The engine must
+    /// still release() the arrival.
     virtual void fetched(void* context, Code code) = 0;
-    /// Nothing more can be sent to that peer; cause is for people. Once a peer.
+    /// Nothing more can be sent to that peer; cause is for error messages. Once per peer.
     virtual void lost(Rank peer, const std::string& cause, Culprit culprit) = 0;
 };
 
-/// done: and there will be no event. pending: there will be one. busy: nothing happened, the
-/// library has no room; again after progress(). failed: lost() has said why, or is about to.
+/// done: no event follows. pending: an event follows. busy: nothing happened, because the library
+/// has no room; try again after progress(). failed: lost() has given the cause, or is about to.
 enum class Progress : uint8_t { done, pending, busy, failed };
 
 struct PortLimits {
-    std::size_t eager_bytes = 0;   // payloads up to here come with their header
-    std::size_t copied_bytes = 0;  // up to here the caller's memory is free when send() returns
+    std::size_t eager_bytes = 0;   // payloads up to this size arrive with their header
+    std::size_t copied_bytes = 0;  // up to this size the caller's memory is free when send()
+                                   // returns
     std::size_t max_message_bytes = 0;
-    double latency_us = 0;  // as the library estimates them, 0: it does not say
+    double latency_us = 0;  // the library's estimate, 0: it gives none
     double bandwidth_gbs = 0;
-    bool sockets = false;         // between hosts all goes through the kernel's streams
+    bool sockets = false;         // between hosts all data goes through the kernel's streams
     bool sockets_within = false;  // within a host too
     bool takes_devices = false;   // takes_device() may be true
 };
 
-/// A port that tells a sleeper when it has something to do. A thread that sleeps beside a port
-/// without one is woken by the service thread, which looks ten times a second.
+/// A port that can wake a sleeping thread when it has something to do. If a port cannot, the
+/// service thread, which polls it ten times a second, wakes the sleeper.
 class PortDoorbell {
 public:
-    /// Becomes readable when progress() is worth a call; -1: it does not after all.
+    /// Readable when progress() is worth a call; -1: the port has none after all.
     virtual int wake_fd() const = 0;
-    /// Before polling wake_fd(). False: do not sleep, there is something to do.
+    /// Call before polling wake_fd(). False: do not sleep, there is something to do.
     virtual bool arm() = 0;
-    /// wake_fd() was readable: before the progress() that follows. It is quiet then, until what
-    /// arm() waits for.
+    /// Call when wake_fd() is readable, before progress(). It stays unreadable until the event that
+    /// the next arm() waits for.
     virtual void drain() = 0;
 
 protected:
     ~PortDoorbell() = default;
 };
 
-/// A port that can register the caller's memory, which is used again and again, in advance.
+/// A port that can register the caller's memory in advance, for repeated use.
 class PortMemory {
 public:
     virtual Result<> add_memory(std::byte* data, std::size_t bytes) = 0;
@@ -98,11 +103,11 @@ protected:
     ~PortMemory() = default;
 };
 
-/// A port whose messages that cross on one connection may hold each other up.
+/// A port on which messages that cross on one connection may block each other.
 class SecondPath {
 public:
-    /// As Port::send(), of a message that is copied at once and that one of the peer's crosses.
-    /// way: 0 or 1, the peer's is the other one, and the next call's.
+    /// As Port::send(), for a message that is copied at once and that crosses one of the peer's.
+    /// way: 0 or 1; the peer uses the other one, and so does the next call.
     virtual Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
                                    std::size_t bytes, unsigned way) = 0;
 
@@ -110,28 +115,29 @@ protected:
     ~SecondPath() = default;
 };
 
-/// A port that can be told of another place while a send or a fetch is pending. With one, an
-/// operation that fails gets its memory back at once; otherwise it waits for the library.
+/// A port that accepts another address for the payload of a pending send or fetch. With it, an
+/// operation that fails gets its memory back at once; otherwise the operation waits for the
+/// library.
 class PayloadMover {
 public:
-    /// The payload of a send() or fetch() that is pending lies at `where` from now on, where the
-    /// same bytes are already: the caller's memory is the caller's again. False: the library
-    /// cannot be told of this one, and nothing has changed.
+    /// From now on the payload of a pending send() or fetch() is at `where`, which holds the same
+    /// bytes already; the caller's memory is the caller's again. False: the library cannot move
+    /// this payload, and nothing has changed.
     virtual bool move(void* context, std::byte* where) = 0;
 
 protected:
     ~PayloadMover() = default;
 };
 
-/// A port of which payloads may lie in a GPU's memory.
+/// A port whose payloads may be in a GPU's memory.
 class PortDevices {
 public:
-    /// Whether those to and from that peer, which is connected, may.
+    /// Whether payloads to and from that connected peer may be in a GPU's memory.
     virtual bool takes_device(Rank peer) const = 0;
-    /// As Port::send(), from such memory, however short: the payload comes to be fetched.
+    /// As Port::send(), from a GPU's memory. However short the payload is, the receiver fetches it.
     virtual Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
                                       std::size_t bytes, void* context) = 0;
-    /// As Port::fetch(), to such memory; not of an arrival that comes in pieces.
+    /// As Port::fetch(), into a GPU's memory; not for an arrival in pieces.
     virtual Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
                                      void* context) = 0;
 
@@ -144,29 +150,30 @@ public:
     virtual ~Port() = default;
 
     virtual const PortLimits& limits() const = 0;
-    /// Peers hand these bytes to their connect(). Their content is the library's own.
+    /// Peers pass these bytes to their connect(). The format is the library's own.
     virtual const Bytes& address() const = 0;
-    /// Makes peer's port known; does not wait for it.
+    /// Makes the peer's port known; does not wait for the peer.
     virtual Result<> connect(Rank peer, ByteView address) = 0;
-    /// Drops everything that is under way to and from that peer, at once; what was pending gets its
-    /// events before this returns. No lost() follows.
+    /// Drops all messages to and from that peer at once; pending operations get their events before
+    /// this returns. No lost() follows.
     virtual void disconnect(Rank peer) = 0;
 
     /// Sends header and payload. The header is copied at once, and so is a payload of up to
-    /// copied_bytes; a larger one stays where it is until the send is done. context: names the send
-    /// in its event; nullptr: the engine does nothing on that event.
+    /// copied_bytes; a larger one must not change until the send is done. context: names the send
+    /// in its event; nullptr: the engine ignores that event.
     virtual Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) = 0;
-    /// Gets the payload of an arrival that came without; bytes is all of it.
+    /// Fetches the payload of an arrival without data; bytes is all of it.
     virtual Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) = 0;
 
-    /// Done with a kept arrival; one that was never fetched is dropped, and its sender told.
+    /// Ends the use of a kept arrival. If it was never fetched, the port drops it and tells the
+    /// sender.
     virtual void release(void* hold) = 0;
 
-    /// Receives, and completes sends and fetches, as far as it goes now; true if anything happened.
+    /// Receives, and completes sends and fetches, without waiting; true if anything happened.
     virtual bool progress() = 0;
 
-    /// Waits, bounded, until what was sent has left.
+    /// Waits until all messages have left this process, or the deadline.
     virtual void flush(Deadline deadline) = 0;
 
     // Optional features; nullptr: the library has none. The same answer each time.
@@ -177,16 +184,16 @@ public:
     virtual PortDevices* devices() { return nullptr; }
 };
 
-/// Opens ports of one library, all alike.
+/// Opens equal ports of one library.
 class PortFactory {
 public:
     virtual ~PortFactory() = default;
-    /// The transport's name, and the library's version as peers must have it too: "ucx", "1.13".
+    /// The transport's name, and the library's version, which peers must share: "ucx", "1.13".
     virtual std::string_view name() const = 0;
     virtual std::string version() const = 0;
-    /// Names the library's ways of moving messages, for logs: "tcp/lo, posix", "tcp;ofi_rxm".
+    /// Names the library's transports, for logs: "tcp/lo, posix", "tcp;ofi_rxm".
     virtual std::string path() const = 0;
-    /// The port calls the events, which outlive it.
+    /// The port calls the events, which must outlive it.
     virtual Result<std::unique_ptr<Port>> open(PortEvents& events) = 0;
 };
 

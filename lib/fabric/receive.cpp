@@ -39,7 +39,7 @@ bool Incoming::handle_data(Flow& flow, const Header& header, const Arrival& arri
     return kept;
 }
 
-/// An offer that was taken, if the host can write there; else it is void.
+/// Returns a taken offer if the host can write there; else clears it and returns nullptr.
 std::byte* Incoming::unless_on_device(ReceiveQueue& in, std::byte* offered) {
     if (!offered || !in.offer.on_device()) return offered;
     in.offer.clear();
@@ -62,17 +62,18 @@ bool Incoming::place(Flow& flow, uint64_t position, const Arrival& arrival) {
     return true;
 }
 
-// At once, though nobody may stand there yet: who exchanges in place reads only when its own
-// message has left, and so does the other.
+// Places the message at once, even if the peer is not waiting for it: in an in-place exchange each
+// rank reads only when its own message was sent, so both would wait.
 bool Incoming::place_announced(Flow& flow, uint64_t position, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
     ReceiveSlot& slot = in.at(position);
     slot.hold = arrival.hold;
     std::byte* offered = in.offer.take(slot.tag, slot.bytes, position);
-    // The host puts pieces where they belong.
+    // The host writes the pieces, so the memory must be the host's.
     if (offered && arrival.at_once) offered = unless_on_device(in, offered);
     if (!offered && !arrival.at_once && in.patient.load(std::memory_order_relaxed)) {
-        // Pairs with the lane's offer: it is seen here, or this is there.
+        // Pairs with the lane's offer: either this thread sees the offer, or the lane sees the
+        // state.
         slot.state.store(State::announced, std::memory_order_seq_cst);
         offered = in.offer.take(slot.tag, slot.bytes, position);
         if (!offered) {
@@ -100,7 +101,7 @@ bool Incoming::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
     return false;
 }
 
-/// False: there is no memory, or the peer has too much of it.
+/// False: there is no memory, or the peer has too many unread bytes.
 bool Incoming::take_cell(ReceiveSlot& slot) {
     Peer& peer = slot.flow->peer;
     slot.cell = slot.flow->in.cells.take(slot.bytes);
@@ -115,7 +116,7 @@ bool Incoming::take_cell(ReceiveSlot& slot) {
     return false;
 }
 
-/// offered: the lane's memory; nullptr: a cell will do. False: as take_cell().
+/// offered: the lane's memory; nullptr: use a cell. False: as take_cell().
 bool Incoming::find_place(ReceiveSlot& slot, std::byte* offered) {
     slot.offered = offered != nullptr;
     slot.on_device = offered && slot.flow->in.offer.on_device();
@@ -151,7 +152,7 @@ void Incoming::finish(ReceiveSlot& slot) {
     ReceiveQueue& in = flow.in;
     if (slot.state.load(std::memory_order_relaxed) == State::fetching) slot.data = slot.to;
     if (slot.offered) in.offer.clear();
-    // Pairs with peek(): the message before its state.
+    // Pairs with the lane's load of the state: the message is visible before it.
     slot.state.store(State::whole, std::memory_order_seq_cst);
     waker_.wake(in.sleeper);
     if (!in.live) in.drop();
@@ -161,7 +162,7 @@ void Incoming::finish(ReceiveSlot& slot) {
 
 void Incoming::fetch_placed() {
     std::size_t waiting = 0;
-    // The list may grow meanwhile.
+    // A fetch may add slots to the list.
     for (std::size_t i = 0; i < to_fetch_.size(); ++i) {
         ReceiveSlot* slot = to_fetch_[i];
         if (!fetch(*slot)) to_fetch_[waiting++] = slot;
@@ -186,7 +187,7 @@ void Incoming::place_next(Flow& flow) {
     if (find_place(slot, in.offer.take(slot.tag, slot.bytes, position))) to_fetch_.push_back(&slot);
 }
 
-// Unread messages are dropped, here and when more come, so that the sender gets its credits.
+// Drops unread messages, now and when more arrive, so that the sender gets its credits.
 void Incoming::close(Flow& flow) {
     flow.in.live = false;
     for (ReceiveSlot& slot : flow.in.slots)
@@ -207,10 +208,10 @@ void Incoming::fetch_to_cell(ReceiveSlot& slot) {
 
 bool Incoming::save_offered(ReceiveSlot& slot) {
     slot.offered = false;
-    // The host cannot read it: whoever still wants it has it there.
+    // The host cannot read it: the message stays in the GPU's memory.
     if (slot.on_device) return true;
     if (copy_to_cell(slot.flow->in.cells, slot)) return true;
-    slot.tag = {};  // stale for everyone
+    slot.tag = {};  // makes the message stale for every operation
     return false;
 }
 

@@ -9,7 +9,7 @@ namespace tutti::fabric {
 void Outgoing::send_ready() {
     while (!ready_.empty()) {
         Flow& flow = *ready_.pop();
-        // To the end after each message, so that one channel does not hold up the others.
+        // One message per turn, then the flow goes to the end, so that no channel delays others.
         if (port_.is_busy(flow.peer))
             held_up_.push_back(&flow);
         else if (send_next(flow))
@@ -21,7 +21,7 @@ void Outgoing::send_ready() {
 }
 
 bool Outgoing::send_next(Flow& flow) {
-    // It is on the list again once the peer is ready.
+    // make_ready() puts the flow on the list again.
     if (flow.peer.state != Peer::State::ready) return false;
     if (flow.open_due) {
         if (!port_.send(flow.peer, port_.header(Kind::open, flow.peer, flow.id))) return true;
@@ -45,7 +45,7 @@ bool Outgoing::send_message(Flow& flow) {
     Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
     under_way.position = position;
     under_way.done = false;
-    // Before the library has it: it may say that it is sent at once.
+    // Before the call: during it the library may report the message as sent.
     flow.out.begun = position + 1;
     const auto* const bytes = reinterpret_cast<const std::byte*>(&out);
     const Progress result =
@@ -87,21 +87,21 @@ void Outgoing::complete(Flow& flow, uint64_t position, bool gone) {
     SendQueue::QueuedMessage& message = out.at(position);
     Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
     under_way.done = true;
-    // A peer that has said bye has had all that it waited for.
+    // A peer that has said bye has received all messages that it waited for.
     under_way.lost = !gone && !flow.peer.bye_received;
     out.staging.give(std::exchange(message.cell, CellPool::none));
     uint64_t sent = out.sent.load(std::memory_order_relaxed);
     const uint64_t before = sent;
-    // In order, though the library finishes them as it likes: places are used again by position.
-    // What is lost is never counted: who looks before the peer is said to be lost would take it for
-    // sent.
+    // Counts messages in order, though the library completes them in any order: places are reused
+    // by position. A lost message is never counted, else a lane that reads `sent` before `health`
+    // would take it for sent.
     const auto has_gone = [&](uint64_t p) {
         const Flow::Sent& one = flow.under_way[p % credits_per_channel];
         return one.done && !one.lost;
     };
     while (sent != out.begun && has_gone(sent)) ++sent;
     if (sent == before) return;
-    // Pairs with drained(): the caller's memory is free once it sees the count.
+    // Pairs with drained(): the caller's memory is free once the lane sees the count.
     out.sent.store(sent, std::memory_order_seq_cst);
     out.allow(sent);
     waker_.wake(out.sleeper);
@@ -109,7 +109,7 @@ void Outgoing::complete(Flow& flow, uint64_t position, bool gone) {
 
 bool Outgoing::handle_credits(Flow& flow, uint32_t credits) {
     if (!flow.out.grant(credits, flow.out.begun)) return false;
-    // A credit may come back before the library lets go of the message that it was for.
+    // A credit may arrive before the library gives back the message that it was for.
     flow.out.allow(flow.out.sent.load(std::memory_order_relaxed));
     waker_.wake(flow.out.sleeper);
     return true;
@@ -117,7 +117,8 @@ bool Outgoing::handle_credits(Flow& flow, uint32_t credits) {
 
 // ---- for a lane that gives up ----------------------------------------------------------------
 
-/// If the library can be told where a message lies that it has: else it stays where it is.
+/// Gives the library a copy of a message that it has; if it accepts none, the message stays in the
+/// caller's memory.
 void Outgoing::copy_begun(Flow& flow, uint64_t position) {
     SendQueue& out = flow.out;
     SendQueue::QueuedMessage& message = out.at(position);
@@ -132,7 +133,7 @@ void Outgoing::copy_begun(Flow& flow, uint64_t position) {
         out.staging.give(cell);
 }
 
-// Pushed messages are delivered all the same, from copies.
+// The peer still receives pushed messages, from copies.
 bool Outgoing::copy_unsent(Flow& flow) {
     SendQueue& out = flow.out;
     for (uint64_t p = out.sent.load(std::memory_order_relaxed); p < out.begun; ++p)

@@ -1,5 +1,5 @@
-// The transport of a fabric: its ports' engines, the thread that is always there for them, and what
-// ranks tell each other about reaching them.
+// The transport of a fabric: its ports' engines, the service thread's timer for them, and the
+// addresses that ranks publish.
 #include <sys/timerfd.h>
 
 #include <algorithm>
@@ -118,7 +118,8 @@ Result<> FabricTransport::listen() {
     return start_ticking();
 }
 
-// The library moves nothing by itself, and its peers may wait for a rank that computes.
+// The library moves nothing by itself, and peers may wait for a rank that computes: so a timer
+// makes progress.
 Result<> FabricTransport::start_ticking() {
     ticks_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
     const itimerspec every{.it_interval = {0, tick_ns}, .it_value = {0, tick_ns}};
@@ -131,21 +132,21 @@ Result<> FabricTransport::start_ticking() {
     });
 }
 
-// A library that both have may still find no path; opening tells.
+// Two ranks with the same library may still have no path; open() finds out.
 bool FabricTransport::may_reach(const PeerAddress& peer) const {
     return peer.address.starts_with(fmt::format("{} ", name()));
 }
 
 Result<std::unique_ptr<Sender>> FabricTransport::open(const ChannelId& id, const PeerAddress& peer,
                                                       Deadline deadline) {
-    static_cast<void>(deadline);  // nothing here waits
+    static_cast<void>(deadline);  // opening does not wait
     const auto refused = [&](Error error) {
         error.rank = peer.rank;
         return tl::unexpected(std::move(error));
     };
     auto address = parse(peer);
     if (!address) return refused(std::move(address).error());
-    // One of ours and one of theirs, the same on both sides if they have as many.
+    // Both sides choose the same pair of ports, if they have as many.
     const std::size_t stream = id.lane / lanes_per_stream;
     auto sender = engines_[stream % engines_.size()]->open(
         id, address->ports[stream % address->ports.size()], address->nonce);

@@ -13,7 +13,7 @@ std::size_t share(std::size_t most, std::size_t queue) {
     return std::clamp<std::size_t>(queue / 2, 4, most);
 }
 
-/// Makes count buffers in a block of memory of their own, and calls add() with each.
+/// Makes count buffers in one new block of memory, and calls add() with each.
 template <typename Buffer, typename F>
 Result<RegisteredBlock> make_buffers(LibraryMemory& memory, std::size_t count,
                                      std::size_t message_bytes, std::deque<Buffer>& buffers,
@@ -64,7 +64,7 @@ Result<> ReceiveBuffers::grow() {
     return {};
 }
 
-/// The posted ones will do, if there are any.
+/// Ignores the error if any receives are posted.
 Result<> ReceiveBuffers::bear(Error error) const {
     if (posted_ == 0) return tl::unexpected(std::move(error));
     log::warn("fewer buffers for incoming messages: {}", error_text(error));

@@ -1,5 +1,5 @@
-// The operations that a message port has under way. The library gets the address of an operation
-// with each call and gives it back with the completion.
+// A message port's unfinished operations. The library gets the address of an operation with each
+// call and returns it with the completion.
 #pragma once
 
 #include <array>
@@ -13,14 +13,15 @@ inline constexpr uint64_t no_address = ~uint64_t{0};
 
 struct MessagePeer {
     Rank rank = nobody;
-    uint64_t port = 0;              // its number
-    uint64_t address = no_address;  // as the library names its endpoint
-    uint64_t second = no_address;   // its second endpoint's
-    bool connected = false;         // by the engine; otherwise known from what it sent
-    bool reached = false;           // something that was sent has left
+    uint64_t port = 0;              // the port's number
+    uint64_t address = no_address;  // the library's address of its endpoint
+    uint64_t second = no_address;   // the library's address of its second endpoint
+    bool connected = false;         // by the engine; otherwise known from its messages
+    bool reached = false;           // a message to it was sent
     bool gone = false;              // lost or disconnected
-    int64_t refused_since_ns = 0;   // the library takes nothing for it, though idle; 0: not so
-    std::size_t staged = 0;         // buffers of ours
+    int64_t refused_since_ns = 0;   // when the library began to refuse sends to it though idle; 0:
+                                    // it does not
+    std::size_t staged = 0;         // send buffers that it holds
     std::size_t leaving = 0;        // sends that the library has not finished
 };
 
@@ -28,36 +29,37 @@ struct OpContext {
     enum class Kind : uint8_t { receive, staged, payload_out, payload_in };
     explicit OpContext(Kind in_kind) : kind(in_kind) {}
 
-    /// The library's own, and first: it takes the whole for that.
+    /// The library's own space; first, because the library receives its address as that of the
+    /// whole operation.
     static constexpr std::size_t library_bytes = 64;
     alignas(16) std::array<std::byte, library_bytes> library{};
     Kind kind;
-    MessagePeer* peer = nullptr;  // nullptr: a receive's, which any peer's message may end
+    MessagePeer* peer = nullptr;  // nullptr: a receive, which a message of any peer may complete
     std::size_t bytes = 0;        // of the message, or of the payload
 };
 
-/// Memory of the port's for one message.
+/// The port's memory for one message.
 struct MessageBuffer : OpContext {
     using OpContext::OpContext;
-    bool second = false;  // by the second endpoints
+    bool second = false;  // through the second endpoints
     std::byte* data = nullptr;
     void* registration = nullptr;  // as Registered::handle()
 };
 
 class ReceiveBuffers;
 
-/// A buffer that a message comes in; bytes: it has room for so many.
+/// A receive buffer; bytes: its size.
 struct BounceBuffer : MessageBuffer {
     BounceBuffer() : MessageBuffer(Kind::receive) {}
     ReceiveBuffers* of = nullptr;
 };
 
-/// A buffer that a message leaves from.
+/// A send buffer.
 struct StagedMessage : MessageBuffer {
     StagedMessage() : MessageBuffer(Kind::staged) {}
 };
 
-/// A payload that is sent from where it lies, which is at the caller's.
+/// A payload sent directly from the caller's memory.
 struct PayloadOut : OpContext {
     PayloadOut() : OpContext(Kind::payload_out) {}
     enum class State : uint8_t { announced, granted, sending };
@@ -67,7 +69,7 @@ struct PayloadOut : OpContext {
     void* context = nullptr;
     uint64_t tag = 0;
     Registered registered;
-    StagedMessage* staged = nullptr;  // the header that goes with it, if it was not announced
+    StagedMessage* staged = nullptr;  // the header sent with the payload, if it was not announced
 };
 
 /// A payload that a peer has announced.
@@ -76,11 +78,11 @@ struct PayloadIn : OpContext {
     enum class State : uint8_t { announced, fetching, ended };
     uint64_t number = 0;
     State state = State::announced;
-    uint64_t theirs = 0;  // its number there
+    uint64_t theirs = 0;  // its number at the sender
     void* context = nullptr;
     Registered registered;
 
-    /// Some libraries' tags have 48 bits.
+    /// 48 bits, because some libraries' tags are no longer.
     uint64_t tag() const { return number & 0xffff'ffff'ffff; }
 };
 

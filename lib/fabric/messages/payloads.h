@@ -1,4 +1,4 @@
-// Payloads that go from the caller's memory to the caller's memory.
+// Payloads sent from the caller's memory into the caller's memory, without a copy.
 #pragma once
 
 #include "fabric/messages/operations.h"
@@ -7,14 +7,14 @@
 
 namespace tutti::fabric {
 
-/// All that are announced or under way, in both directions.
+/// All announced or unfinished payloads, in both directions.
 struct Payloads {
     Slots<PayloadOut> outgoing;
     Slots<PayloadIn> incoming;
-    Queue<uint64_t> granted;  // outgoing ones for which the library had no room yet, by number
+    Queue<uint64_t> granted;  // numbers of outgoing payloads for which the library had no room yet
 
     bool any() const { return outgoing.taken() + incoming.taken() > 0; }
-    /// Whether something happens when that peer says so.
+    /// Whether an announced or unfinished payload needs an answer of that peer.
     bool wait_for(const MessagePeer& peer) {
         bool waits = false;
         outgoing.each([&](const PayloadOut& out) { waits |= out.peer == &peer; });

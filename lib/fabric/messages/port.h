@@ -1,13 +1,13 @@
 // A port over a library that has plain messages and tagged ones, and no rendezvous of its own.
 //
-// Small messages go from a buffer of ours to a buffer of theirs. Large ones are announced; who
-// wants the payload posts a tagged receive for it and then grants it, so that it goes from the
-// caller's memory to the caller's memory wherever the library can do that, and never waits
-// unexpected in the library.
+// Small messages are copied from a send buffer into the peer's receive buffer. Large ones are
+// announced; a receiver that wants the payload posts a tagged receive for it and then grants it. So
+// the payload goes from the caller's memory to the caller's memory if the library can do that, and
+// never arrives unexpected.
 //
-// Where there is a second endpoint, and with it a second connection to each peer, it is for small
-// messages that cross one of the peer's: two that share a connection wait for each other in the
-// kernel.
+// If there is a second endpoint, and with it a second connection to each peer, small messages that
+// cross one of the peer's use it: two crossing messages that share a connection wait for each other
+// in the kernel.
 #pragma once
 
 #include <string_view>
@@ -19,7 +19,7 @@
 
 namespace tutti::fabric {
 
-/// The Messenger is part of the port, which calls it directly: see MessengerContract.
+/// The Messenger is a member of the port, which calls it directly: see MessengerContract.
 template <typename Messenger>
 class MessagePort final : public Port,
                           private PortDoorbell,
@@ -37,9 +37,9 @@ public:
         messenger_.publish(address.put(peers_.port()));
         address_ = address.take();
     }
-    // Before any memory: nothing is under way then any more.
+    // Closes the library before any memory is freed: then no operation uses the memory any more.
     ~MessagePort() override { messenger_.close(); }
-    /// Before it is used.
+    /// Call before using the port.
     Result<> open();
 
     const PortLimits& limits() const override { return messenger_.limits().port; }
@@ -78,7 +78,7 @@ private:
         Prefix prefix;
     };
 
-    // The end of peers, and of the port.
+    // The loss of peers, and of the port.
     void mark_lost(MessagePeer& peer, const std::string& cause, Culprit culprit = Culprit::peer);
     void drop_waiting(MessagePeer& peer);
     void check_peers();
@@ -123,13 +123,13 @@ private:
     Messenger messenger_;
     MessagePeers peers_;
     Bytes address_;
-    std::string broken_;  // why the endpoint was closed before its time
+    std::string broken_;  // the reason why the endpoint was closed early
 
     SendBuffers sends_;
     ReceiveBuffers first_{messenger_.library_memory(), false},
         second_{messenger_.library_memory(), true};
     Payloads payloads_;
-    Queue<QueuedControl> control_;  // messages that found no room yet
+    Queue<QueuedControl> control_;  // messages for which there was no room yet
     uint32_t turns_ = 0;
     int64_t looked_ns_ = 0;
 };

@@ -1,4 +1,4 @@
-// The end of a message port's peer, or of the port, and of the operations that wait for it.
+// The loss of a message port's peer, or of the port, and of the operations that wait for it.
 #pragma once
 
 #include "base/log.h"
@@ -7,12 +7,12 @@
 
 namespace tutti::fabric {
 
-// A port that waits for a peer and sends it nothing would not hear of its death: it sends something
-// once in this time.
+// A port that waits for a peer and sends nothing to it would not notice its death, so it sends a
+// ping in this interval.
 inline constexpr int64_t ping_ns = 200'000'000;
 inline constexpr uint32_t turns_per_look = 16;
 
-// A disconnect waits that long for the library to let go of memory. A dead process's connections
+// A disconnect waits that long for the library to give memory back. A dead process's connections
 // break at once, and a cancelled receive ends at once.
 inline constexpr int let_go_ms = 1000;
 
@@ -29,7 +29,7 @@ void MessagePort<Messenger>::mark_lost(MessagePeer& peer, const std::string& cau
     drop_waiting(peer);
 }
 
-// Ends what the library does not have in its hands, and asks it to let go of the rest.
+// Ends the operations that the library does not have, and asks the library to cancel the receives.
 template <typename Messenger>
 void MessagePort<Messenger>::drop_waiting(MessagePeer& peer) {
     sends_.forget(peer);
@@ -85,9 +85,9 @@ void MessagePort<Messenger>::disconnect(Rank rank) {
                                          peer->rank, let_go_ms));
 }
 
-// The library holds memory of the caller's that it must not touch any more, and only closing the
-// endpoint makes sure of that; or it takes no receives. It ends the port for all, and none of the
-// peers that are still there is to blame.
+// Called if the library holds memory of the caller's that it must no longer access, because only
+// closing the endpoint makes sure of that; or if the library accepts no receives. The port is
+// closed for all peers, and no present peer is to blame.
 template <typename Messenger>
 void MessagePort<Messenger>::fail_port(std::string_view cause) {
     broken_ = fmt::format("{}: closed: {}", messenger_.name(), cause);

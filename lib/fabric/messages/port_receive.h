@@ -30,8 +30,8 @@ bool MessagePort<Messenger>::progress() {
     return take_completions() || moved;
 }
 
-/// Handles the completions that are there now; not what comes meanwhile, or a busy peer would keep
-/// this thread for ever.
+/// Handles the completions that are there now and no later ones, else a busy peer could keep this
+/// thread for ever.
 template <typename Messenger>
 bool MessagePort<Messenger>::take_completions() {
     std::array<OpCompletion, 16> completions;
@@ -173,7 +173,7 @@ Progress MessagePort<Messenger>::fetch(void* hold, std::byte* where, std::size_t
     if (const int code = messenger_.receive_payload(in, where); code != 0) {
         in.registered = {};
         if (messenger_.is_full(code)) return Progress::busy;
-        // From whom it is to come, the library does not know.
+        // The library does not know which peer should have sent the payload.
         mark_lost(*in.peer, messenger_.failure("receiving", bytes, code), Culprit::own);
         return Progress::failed;
     }

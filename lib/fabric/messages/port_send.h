@@ -7,8 +7,9 @@
 
 namespace tutti::fabric {
 
-// Libraries connect in the background, take nothing until they have, and try for ever: also again,
-// when a process that was reached has died. Then they do not connect within this time.
+// Libraries connect in the background, accept no sends before that, and retry for ever: also after
+// a process that was reached has died. If that takes longer than this time, the peer counts as
+// lost.
 inline constexpr int64_t reconnect_ns = 500'000'000;
 
 template <typename Messenger>
@@ -23,7 +24,7 @@ Progress MessagePort<Messenger>::post(StagedMessage& staged) {
     return refused(peer, code, staged.bytes);
 }
 
-// The library did not take something: is that for now, or for good?
+// The library refused an operation: busy if it may accept it later, else failed.
 template <typename Messenger>
 Progress MessagePort<Messenger>::refused(MessagePeer& peer, int code, std::size_t bytes) {
     if (!messenger_.is_full(code)) {
@@ -31,7 +32,8 @@ Progress MessagePort<Messenger>::refused(MessagePeer& peer, int code, std::size_
                   messenger_.is_own(code) ? Culprit::own : Culprit::peer);
         return Progress::failed;
     }
-    // There may be no room, here or there; or the peer was never there, and may yet come.
+    // The library may lack room here or at the peer, or the peer was not reached yet and may still
+    // start.
     if (!peer.reached || sends_.may_be_full(peer)) {
         peer.refused_since_ns = 0;
         return Progress::busy;
@@ -70,7 +72,7 @@ Progress MessagePort<Messenger>::send_crossing(Rank rank, const std::byte* heade
     return send_copied(*peer, header, data, bytes, true);
 }
 
-/// With what stands in front of a payload. nullptr: there is no buffer now.
+/// A send buffer that begins with the prefix and the header. nullptr: no buffer is free now.
 template <typename Messenger>
 StagedMessage* MessagePort<Messenger>::take_staged(MessagePeer& peer, const Prefix& prefix,
                                                    const std::byte* header) {
@@ -92,8 +94,8 @@ Progress MessagePort<Messenger>::send_copied(MessagePeer& peer, const std::byte*
     if (bytes > 0) std::memcpy(staged->data + envelope_bytes, data, bytes);
     staged->bytes += bytes;
     staged->second = second;
-    // Only to a peer that has been reached; what is refused is sent as all else, which says what
-    // that means.
+    // Injects only to a peer that has been reached. If the library refuses, post() sends the
+    // message and interprets its error.
     const bool injects = staged->bytes <= messenger_.limits().injected_bytes && peer.reached;
     if (!injects || messenger_.inject(*staged) != 0) return post(*staged);
     peer.refused_since_ns = 0;
@@ -101,8 +103,8 @@ Progress MessagePort<Messenger>::send_copied(MessagePeer& peer, const std::byte*
     return Progress::done;
 }
 
-/// A payload that stays where it is, behind that message. nullptr: it cannot be registered; the
-/// peer is lost for that.
+/// A payload that stays in the caller's memory, after that message. nullptr: the memory cannot be
+/// registered; the peer is lost for that.
 template <typename Messenger>
 PayloadOut* MessagePort<Messenger>::borrow(StagedMessage& staged, const std::byte* data,
                                            std::size_t bytes, void* context) {
@@ -114,7 +116,8 @@ PayloadOut* MessagePort<Messenger>::borrow(StagedMessage& staged, const std::byt
         return nullptr;
     }
     PayloadOut& out = payloads_.outgoing.take();
-    // Until the library has taken or refused it, to lose the peer does not end it.
+    // In this state the loss of the peer does not end the payload, until the library has accepted
+    // or refused it.
     out.state = PayloadOut::State::sending;
     out.peer = &peer;
     out.data = data;
@@ -124,7 +127,7 @@ PayloadOut* MessagePort<Messenger>::borrow(StagedMessage& staged, const std::byt
     return &out;
 }
 
-// The header from our buffer, the payload from the caller's.
+// Sends the header from a send buffer, and the payload from the caller's memory.
 template <typename Messenger>
 Progress MessagePort<Messenger>::send_in_place(StagedMessage& staged, const std::byte* data,
                                                std::size_t bytes, void* context) {
@@ -171,7 +174,7 @@ void MessagePort<Messenger>::send_control(MessagePeer& peer, Prefix::Kind kind, 
     if (!control_.empty() || !try_send_control(control)) control_.push(control);
 }
 
-// False: not yet.
+// False: there is no room yet.
 template <typename Messenger>
 bool MessagePort<Messenger>::try_send_control(const QueuedControl& control) {
     if (control.peer->gone || !broken_.empty()) return true;
@@ -182,7 +185,7 @@ bool MessagePort<Messenger>::try_send_control(const QueuedControl& control) {
     return post(*staged) != Progress::busy;
 }
 
-// Each once: what finds no room goes to the end, behind other peers'.
+// Tries each once: a message that finds no room goes to the end of the queue, behind other peers'.
 template <typename Messenger>
 bool MessagePort<Messenger>::retry() {
     bool moved = false;
@@ -210,7 +213,7 @@ void MessagePort<Messenger>::granted(MessagePeer& peer, const Prefix& prefix) {
     if (!try_send_payload(*out)) payloads_.granted.push(prefix.number);
 }
 
-// False: not yet.
+// False: there is no room yet.
 template <typename Messenger>
 bool MessagePort<Messenger>::try_send_payload(PayloadOut& out) {
     if (const int code = messenger_.send_payload(out); code != 0)
@@ -220,7 +223,8 @@ bool MessagePort<Messenger>::try_send_payload(PayloadOut& out) {
     return true;
 }
 
-/// Only what nobody has asked for yet: the rest the library has.
+/// Moves only payloads that the peer has not granted or that wait for room: the library has the
+/// others.
 template <typename Messenger>
 bool MessagePort<Messenger>::move(void* context, std::byte* where) {
     bool moved = false;

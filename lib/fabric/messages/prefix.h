@@ -1,9 +1,9 @@
-// Every message between two message ports begins with a prefix, then comes the engine's header
-// where there is one, then the payload of an eager message or the library's address of the sender
+// Every message between two message ports begins with a prefix. The engine's header follows, if
+// there is one. Then comes the payload of an eager message, or the library's address of the sender
 // that announces a large one.
 //
-// Large payloads go apart, as tagged messages without any prefix: the receiver, who has posted the
-// place, chose the tag.
+// Large payloads are separate tagged messages without a prefix: the receiver has chosen the tag and
+// posted the receive.
 #pragma once
 
 #include "fabric/port.h"
@@ -12,15 +12,15 @@ namespace tutti::fabric {
 
 inline constexpr std::size_t max_address_bytes = 512;
 
-/// Ports have random numbers, which only the job's store tells: a port drops what was meant for
-/// another one (an older job's, at the same address) unread.
+/// Ports have random numbers, which peers learn only from the job's store: a port drops messages
+/// for another port (an older job's, at the same address) unread.
 struct Prefix {
     enum class Kind : uint32_t {
         eager = 0x7441'0001,  // header and payload
         announce,             // header; the payload waits under `number` at the sender
-        grant,                // the payload `number` is wanted, under the tag in `bytes`
-        drop,                 // the payload `number` is not wanted
-        ping,                 // nothing: that it leaves says that the peer is there
+        grant,                // the receiver wants the payload `number`, under the tag in `bytes`
+        drop,                 // the receiver does not want the payload `number`
+        ping,                 // empty: it only shows that the peer is reachable
     };
 
     Kind kind{};
@@ -34,7 +34,7 @@ static_assert(sizeof(Prefix) == 40);
 
 inline constexpr std::size_t envelope_bytes = sizeof(Prefix) + header_bytes;
 
-/// Whether a prefix of a message of that length is one that a port could have sent.
+/// Whether a port could have sent a message of that length with this prefix.
 inline bool plausible(const Prefix& prefix, std::size_t bytes, std::size_t eager_bytes) {
     switch (prefix.kind) {
         case Prefix::Kind::eager:

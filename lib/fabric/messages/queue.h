@@ -1,4 +1,4 @@
-// A queue in memory that is kept: a steady state allocates nothing.
+// A queue that keeps its memory: a steady state allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ public:
         items_.clear();
         first_ = 0;
     }
-    /// Takes out, each once and in order, the items for which act(item) is true.
+    /// Removes the items for which act(item) is true. Calls act once for each, in order.
     template <typename F>
     void remove_if(F act) {
         for (std::size_t left = size(); left > 0 && !empty(); --left)

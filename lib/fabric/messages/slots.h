@@ -1,4 +1,4 @@
-// Objects that stay at their address and have numbers that peers can be told.
+// Objects that keep their address and have numbers that peers can refer to.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tutti::fabric {
 
-/// T has `uint64_t number`. A number that is not taken any more finds nothing.
+/// T has `uint64_t number`. find() returns nullptr for a number that was given back.
 template <typename T>
 class Slots {
 public:
@@ -37,7 +37,7 @@ public:
     }
     std::size_t taken() const { return slots_.size() - free_.size(); }
 
-    /// f may give back what it is called with, and take.
+    /// f may give back its argument, and take another.
     template <typename F>
     void each(F f) {
         for (std::size_t i = 0; i < slots_.size(); ++i)
