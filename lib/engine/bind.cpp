@@ -21,8 +21,8 @@ bool is_push(const BoundStep& step) {
     return step.send && !step.build;
 }
 
-// The span of positions (or slots) that a region's run may touch. Wider than the truth where the
-// run wraps around or has gaps: then a step waits for a push that it need not have waited for.
+// The span of positions (or slots) that a region's run may use. Wider than needed if the run wraps
+// around or has gaps: then a step waits for a push without need.
 struct Span {
     bool scratch = false;
     uint64_t from = 0, to = 0;
@@ -51,7 +51,7 @@ public:
             BoundLane lane;
             for (const Step& step : r_.schedule.lanes[l]) {
                 TUTTI_ASSIGN(BoundStep bound, bind_step(step, static_cast<uint16_t>(l)));
-                // A message that was kept lies where it is: it was peeked at.
+                // The lane has peeked at this kept message, so it stays in the channel's memory.
                 if (!lane.steps.empty() && lane.steps.back().keep &&
                     lane.steps.back().recv == bound.recv)
                     bound.offer = false;
@@ -109,8 +109,8 @@ private:
             TUTTI_ASSIGN(const OpenSender open, channels_.sender(step.send, channel, r_.deadline));
             bound.send = open.sender;
             note(parts_.senders, bound.send);
-            // Memory that holds the value already is sent from where it is, unless the channel maps
-            // the peer's memory anyway, or the value lies in pieces.
+            // Sends a value that is already in memory from there, unless the channel maps the
+            // peer's memory anyway, or the value is in several pieces.
             const bool in_memory = step.out || (moves && !converts && step.local);
             bound.build = open.capabilities->mapped || !in_memory || !bound.one_piece;
             bound.writer = moves && !converts ? Writer::copy : Writer::kernel;
@@ -122,11 +122,11 @@ private:
         return bound;
     }
 
-    // A program's own operator writes as it likes.
+    // No streaming stores with a program's own operator: the program chooses its stores.
     void bind_streamed(const Step& step, BoundStep& bound, Form from) const {
         if (!bound.kernel || r_.reducer.function().combine) return;
-        // No streaming stores to an output that a channel also sends: the sender reads it back at
-        // once.
+        // No streaming stores to an output that a channel also sends, because the sender reads it
+        // back at once.
         bound.stream_out = step.out.space == Space::output && r_.stream_bytes != 0 &&
                            parts_.out_bytes >= r_.stream_bytes && !bound.send;
         if ((bound.build && !step.out) || bound.stream_out)
@@ -165,8 +165,8 @@ private:
         return {false, from, from + step.chunks};
     }
 
-    // Steps that overwrite memory an earlier step of the lane may still be sending from; scratch
-    // slots are used again by every tile.
+    // Marks steps that overwrite memory from which an earlier step of the lane may still be
+    // sending. Every tile reuses the scratch slots.
     void mark_drains(BoundLane& lane) const {
         std::vector<std::size_t> pushers;
         for (std::size_t i = 0; i < lane.steps.size(); ++i) {

@@ -23,20 +23,21 @@ struct BindRequest {
     bool tag_by_block = false;  // only the two ranks of a message know its size
     Reducer reducer = Reducer::mover(1);
     int32_t divisor = 1;            // avg: the number of ranks
-    std::size_t message_bytes = 0;  // the most that one message may hold: fixes the tile size
+    std::size_t message_bytes = 0;  // the largest message; fixes the tile size
     std::size_t stream_bytes = 0;   // results at least this large bypass the cache, unless in place
     uint16_t first_lane = 0;        // lane 0 of the schedule on the communicator's channels
     struct WindowRequest {
         uint32_t slots = 0;
-        std::size_t bytes = 0;        // about that many of the larger buffer in a slot
-        uint32_t most_stretches = 1;  // slots grow where there would be more
-        std::size_t count = 0;        // decides the stretches as if this were the count; 0: it is
+        std::size_t bytes = 0;        // about that many bytes of the larger buffer in a slot
+        uint32_t most_stretches = 1;  // larger slots instead of more stretches
+        std::size_t count = 0;        // decides the stretches as if this were the count; 0: uses
+                                      // the count
     } window;
-    WorkMemory* scratch = nullptr;  // null: the operation may run beside others
+    WorkMemory* scratch = nullptr;  // nullptr: other operations may run at the same time
     Deadline deadline;
 };
 
-/// invalid if a step could not be served (verify() has proved it can); else errors of open().
+/// invalid if a step could not run (verify() has proved that it can); else errors of open().
 Result<std::unique_ptr<BoundSchedule>> bind(BindRequest request, ChannelProvider& channels);
 
 }  // namespace tutti

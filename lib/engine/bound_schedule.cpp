@@ -7,7 +7,7 @@
 
 namespace tutti {
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
-    // Input regions are only read; one pointer type keeps place() one function.
+    // The schedule only reads input regions; with one pointer type, place() is one function.
     in_ = static_cast<std::byte*>(const_cast<void*>(in));
     out_ = static_cast<std::byte*>(out);
     streams_ = p_.window.slots == 0 && are_apart(in, p_.in_bytes, out, p_.out_bytes);
@@ -56,7 +56,8 @@ bool BoundSchedule::drained() const {
                        [this](const BoundLane& lane) { return drained(lane); });
 }
 
-/// All that was pushed has left. A peer that is gone needs nothing more: this rank has its result.
+/// Whether every pushed message was sent. A peer that is gone needs no message: this rank has its
+/// result.
 bool BoundSchedule::sends_are_over() const {
     for (const BoundLane& lane : p_.lanes)
         for (Sender* sender : lane.pushes) {
@@ -90,7 +91,7 @@ Layout::Piece BoundSchedule::piece(const Region& region, uint32_t tile, uint32_t
     return p_.layout.piece(region.space, tile, p_.schedule.chunk_at(region.chunk, index));
 }
 
-// Blocks of one length have all tiles alike but the last.
+// With blocks of one length, all tiles but the last are equal.
 BoundStep::Position BoundSchedule::plain_place(const BoundStep& step, uint32_t tile) const {
     if (tile + 1 == p_.layout.tiles()) return step.last;
     return {step.first.local + tile * p_.slice, step.first.out + tile * p_.slice, step.first.count};
@@ -146,9 +147,9 @@ BoundSchedule::StepOutcome BoundSchedule::receive(BoundLane& lane, const BoundSt
     return StepOutcome::advanced;
 }
 
-/// Brings a result to `out`, to the channel's memory, or to both: there by a copy. A kernel that
-/// stored to both would wait with each store to `out` for the one before, whose line the channel's
-/// reader has; copies of some length ask for no lines.
+/// Writes a result to `out`, to the channel's memory, or to `out` first and then by a copy to the
+/// channel's memory. A kernel that stored to both would wait with each store to `out` for the store
+/// to the channel, whose cache line the reader's core has; long copies do not fetch lines first.
 void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void* data,
                             const void* local, const Results& to) const {
     ReduceArgs args;
@@ -162,7 +163,7 @@ void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void
         args.b = step.local_first ? data : local;
     } else {
         args.a = data ? data : local;
-        // A message that arrived where it belongs, or a local value that is already there.
+        // Either the message arrived in the output, or the local value is there already.
         const uint8_t own_bytes = data ? step.in_bytes : step.local_bytes;
         there = args.a == args.dst && own_bytes == step.result_bytes && p_.divisor == 1;
     }
@@ -188,7 +189,7 @@ void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const v
     }
 }
 
-/// Decides whether the result goes past the cache, where it is worth a thought.
+/// Decides whether the kernel uses streaming stores, if that can be faster.
 void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
                             const BoundStep::Position& at, const void* data, std::byte* out,
                             std::byte* built) const {
@@ -208,9 +209,9 @@ BoundSchedule::StepOutcome BoundSchedule::run_step(BoundLane& lane) {
     const BoundStep& step = lane.steps[lane.step];
     if (!step.plain) {
         if (!lane.placed) place(lane, step);
-        // Both ends know that this block has ended: there is no message, and no credit to wait for,
-        // since the other may be through and gone. Where only they know its length, its first
-        // message comes in any case: its tag says whether they agree.
+        // Both ends know that this block has ended: they exchange no message and wait for no
+        // credit, since the other end may be gone. If only the two of them know its length, its
+        // first message is sent even if empty, because its tag shows whether they agree.
         const bool first = p_.tag_by_block && lane.tile == 0 && !lane.later_part;
         if (lane.at.count == 0 && p_.layout.uneven() && !first) return StepOutcome::advanced;
     }
@@ -247,15 +248,16 @@ void BoundSchedule::cancel() {
     for (BoundLane& lane : p_.lanes) lane.tile = p_.layout.tiles();
 }
 
-// All channels, not only those the lanes stand at: a lane may move between arm(true) and
-// arm(false).
+// Arms all channels, not only those of the lanes' current steps: a lane may advance between
+// arm(true) and arm(false).
 void BoundSchedule::arm(bool on) {
     for (Sender* sender : p_.senders) sender->arm(on);
     for (ReceiverSlot* slot : p_.receivers)
         if (Receiver* r = slot->receiver.load(std::memory_order_acquire)) r->arm(on);
 }
 
-// A lost peer is the control plane's news, with a name and for everyone; the rest is ours alone.
+// The control plane reports lost peers to all ranks, with their names; this reports only errors of
+// this rank.
 Code BoundSchedule::health() const {
     for (const Sender* sender : p_.senders) {
         const Code code = sender->health();

@@ -1,5 +1,5 @@
-// A schedule bound to channels and kernels, run tile by tile. Nothing here allocates, locks or
-// looks anything up once it is bound.
+// A schedule bound to channels and kernels, run tile by tile. A run does not allocate, lock or look
+// anything up.
 #pragma once
 
 #include <array>
@@ -15,21 +15,22 @@
 
 namespace tutti {
 
-/// A run whose buffers hold a few of its tiles at a time. Neighbouring tiles make a stretch; each
-/// stretch has a slot, which was that of the stretch `slots` before it.
+/// A run whose buffers hold a few of its tiles at a time. Neighbouring tiles make a stretch. Each
+/// stretch has a slot, which it reuses from the stretch `slots` before it.
 struct Window {
-    uint32_t slots = 0;  // 0: the buffers hold everything
-    uint32_t tiles = 1;  // of a stretch
+    uint32_t slots = 0;  // 0: the buffers hold the whole message
+    uint32_t tiles = 1;  // tiles of a stretch
     uint32_t stretches = 1;
-    std::size_t stretch = 0;                    // elements, of the message or of each block
-    std::size_t count = 0;                      // of the whole message, or of a block
+    std::size_t stretch = 0;                    // elements of a stretch, in the message or in each
+                                                // block
+    std::size_t count = 0;                      // elements of the whole message, or of a block
     std::size_t in_blocks = 1, out_blocks = 1;  // side by side in the buffers
 
     std::size_t blocks(Space space) const { return space == Space::input ? in_blocks : out_blocks; }
     /// Elements of a slot. A buffer is `slots` of them.
     std::size_t slot(Space space) const { return blocks(space) * stretch; }
-    /// The offset in the window's buffer of an element of the whole buffer, while its tile is
-    /// there.
+    /// The offset in the window's buffer of an element of the whole buffer, while its tile is in
+    /// the buffer.
     std::size_t place(Space space, uint32_t tile, std::size_t offset) const {
         const uint32_t index = tile / tiles;
         const std::size_t block = blocks(space) > 1 ? offset / count : 0;
@@ -38,27 +39,29 @@ struct Window {
     }
 };
 
-/// A step with everything decided that can be decided before the run.
+/// A step, with all decisions that can be made before the run.
 struct BoundStep {
     ReceiverSlot* recv = nullptr;
     Sender* send = nullptr;
     ReduceFn kernel = nullptr;    // combines or converts; nullptr: the step only pushes `local`
-    ReduceFn streamed = nullptr;  // the same past the cache, where that is of use
+    ReduceFn streamed = nullptr;  // the same with streaming stores, if they can be faster
     Region local, out;
     uint32_t chunks = 1;
     SlotPattern slots;
-    uint8_t in_bytes = 0, local_bytes = 0, result_bytes = 0;  // per element, in its form
+    uint8_t in_bytes = 0, local_bytes = 0, result_bytes = 0;  // bytes per element, in its form
     bool local_first = false;
     bool keep = false;             // the message stays for the lane's next receive of this peer
     bool build = false;            // reserve/commit: the value is written into the channel's memory
-    Writer writer = Writer::copy;  // of what is computed straight into it
-    bool stream_out = false;       // `out` is written past the cache, unless in place
-    bool offer = false;            // the message is wanted in `out`, unchanged
-    bool needs_drain = false;  // earlier pushes from memory this step overwrites must have drained
-    bool one_piece = true;     // the run lies in one piece wherever the step finds or leaves it
-    bool plain = false;        // one piece, of blocks of one length: first and last say where
+    Writer writer = Writer::copy;  // of the value computed into the channel's memory
+    bool stream_out = false;       // streaming stores to `out`, unless in place
+    bool offer = false;            // the message belongs in `out`, unchanged
+    bool needs_drain = false;  // waits until earlier pushes from memory that this step overwrites
+                               // have drained
+    bool one_piece = true;     // the run is one piece in each of the step's regions
+    bool plain = false;        // one piece, of blocks of one length: `first` and `last` hold its
+                               // positions
     After after;
-    // One piece: where it begins in the first tile and in the last, in elements of its region.
+    // The start of a one-piece run in the first tile and in the last, in elements of its region.
     struct Position {
         std::size_t local = 0, out = 0, count = 0;
     } first, last;
@@ -66,28 +69,29 @@ struct BoundStep {
 
 struct BoundLane {
     std::vector<BoundStep> steps;
-    std::vector<Sender*> pushes;  // senders that may hold on to the caller's or scratch memory
-    // The run's position, and whether the current step's message was asked for.
+    std::vector<Sender*> pushes;  // senders that may still read the caller's or scratch memory
+    // The run's position, and whether this lane has offered memory for the current step's message.
     uint32_t tile = 0;
     uint32_t step = 0;
     bool offered = false;
-    // Cache of the current step's position, if it is not plain: progress() retries a waiting step
-    // many times.
+    // Cache of the current step's position if it is not plain, because progress() retries a waiting
+    // step many times.
     bool placed = false;
     BoundStep::Position at;
     Tag tag;                  // of the current step's messages
-    bool later_part = false;  // where tags have the block's length: this is not the first of it
+    bool later_part = false;  // with block lengths in tags: a later message of the block
 };
 
 class BoundSchedule final : public Operation {
 public:
     struct Parts {
         Layout layout;
-        Schedule schedule;                        // its numbering of chunks; the lanes are below
-        std::size_t slice = 0;                    // elements from a tile to the next
+        Schedule schedule;                        // for its numbering of chunks; the steps are in
+                                                  // `lanes`
+        std::size_t slice = 0;                    // elements from one tile to the next
         std::size_t in_bytes = 0, out_bytes = 0;  // of the caller's buffers
         std::vector<BoundLane> lanes;
-        std::vector<Sender*> senders;  // each once
+        std::vector<Sender*> senders;  // without duplicates
         std::vector<ReceiverSlot*> receivers;
         SharedBytes scratch;
         std::size_t slot_bytes = 0;
@@ -106,13 +110,14 @@ public:
     bool untaken() const override;
     Rank waits_for() const override;
 
-    // With a window, from start() on.
+    // With a window, valid after start().
     const Window& window() const { return p_.window; }
-    /// That many stretches may be worked on: their input is there, and room for their output.
+    /// Lets the lanes work on that many stretches: their input is ready, and there is room for
+    /// their output.
     void allow(uint32_t stretches);
     /// The number of stretches that all lanes have finished.
     uint32_t finished() const;
-    /// No transport holds on to memory of what is finished.
+    /// True when no transport still reads memory of finished stretches.
     bool drained() const;
 
 private:
@@ -125,7 +130,7 @@ private:
     struct Results {
         std::byte* out = nullptr;
         std::byte* built = nullptr;  // the channel's memory
-        bool past_cache = false;     // what the kernel writes
+        bool past_cache = false;     // the kernel uses streaming stores
     };
     void compute(const BoundLane& lane, const BoundStep& step, const BoundStep::Position& at,
                  const void* data, std::byte* out, std::byte* built) const;
@@ -145,8 +150,8 @@ private:
     std::byte* in_ = nullptr;
     std::byte* out_ = nullptr;
     uint32_t lanes_left_ = 0;
-    uint32_t allowed_ = 0;  // tiles
-    bool streams_ = false;  // the caller's buffers are apart
+    uint32_t allowed_ = 0;  // the number of tiles that lanes may work on
+    bool streams_ = false;  // the caller's buffers do not overlap
     Failure failure_;
 };
 

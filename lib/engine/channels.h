@@ -1,4 +1,4 @@
-// The channels that bind asks for: a communicator makes each when it is first used.
+// The channels that bind asks for: a communicator makes each at its first use.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// The receiving half of one (peer, lane). The sender chooses the transport, so it is empty until
-/// the peer has opened its half; a lane that waits on it just finds nothing yet.
+/// The receiving half of one (peer, lane). The sender chooses the transport, so the slot is empty
+/// until the peer has opened its half; until then a waiting lane finds no message.
 struct ReceiverSlot {
     std::atomic<Receiver*> receiver{nullptr};
     Rank peer = nobody;

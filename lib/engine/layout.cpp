@@ -6,7 +6,7 @@
 namespace tutti {
 namespace {
 
-// A second message costs more than its lane saves.
+// For a shorter block, a second message costs more than a second lane saves.
 constexpr std::size_t short_block_bytes = 32 << 10;
 
 std::size_t ceil_divide(std::size_t value, std::size_t by) {
@@ -44,7 +44,7 @@ Layout::Layout(const LayoutRequest& r)
     longest_ = std::min(chunk_length(most), most);
 }
 
-// Chunks start at cache lines where they are long enough for that not to unbalance them.
+// Long chunks start at cache lines; with short ones that would make their lengths too uneven.
 std::size_t Layout::chunk_length(std::size_t slice) const {
     const std::size_t each = ceil_divide(slice, parts_);
     return std::max(least_part_, each >= 16 * line_ ? round_up(each, line_) : each);
@@ -82,7 +82,7 @@ Layout::Piece Layout::piece(Space space, uint32_t tile, uint32_t chunk) const {
         if (chunk == any_chunk) chunk = 0;
         part = chunk / blocks_;
         const uint32_t block = places_.position(space, chunk) % row_;
-        // A slot holds what it is told to; how long that is, either buffer's blocks say.
+        // A scratch slot begins at 0; the length of a block is the same in both buffers.
         start = space == Space::scratch ? 0 : start_of(space, block);
         length = length_of(space, block);
     }
@@ -100,7 +100,8 @@ LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reduce
     if (schedule.may_send_partials(call.ranks))
         widest = std::max(widest, reducer.bytes(Width::partial));
     std::size_t chunk = std::max<std::size_t>(1, message_bytes / widest / schedule.longest_run);
-    // The layout lets long chunks start at cache lines; a whole number of lines keeps them within.
+    // Cuts a long chunk to whole cache lines, so that it stays in the message when the layout moves
+    // its start to a line.
     const std::size_t line = std::max<std::size_t>(1, cache_line_bytes / reducer.bytes(Width::raw));
     if (chunk >= 16 * line) chunk = chunk / line * line;
     call.chunks = schedule.chunks;

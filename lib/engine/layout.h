@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// Lengths and starts of a buffer's blocks, in elements. Empty lists: all blocks are of one length,
+/// Lengths and starts of a buffer's blocks, in elements. Empty lists: all blocks have one length,
 /// one after the other.
 struct BlockLayout {
     std::vector<std::size_t> counts;
@@ -25,21 +25,23 @@ struct LayoutRequest {
     Rank root = 0;
     uint32_t chunks = 1;              // the schedule's
     std::size_t count = 0;            // elements of the message, or of each block
-    BlockLayout input, output;        // uneven blocks, by the rank at the other end
+    BlockLayout input, output;        // uneven blocks, by the rank at the other end of their
+                                      // messages
     std::size_t slice = 0;            // elements of a tile: of the message, or of each block
-    bool short_blocks_whole = false;  // what is no longer than a message is worth is not cut
-    std::size_t least_part = 1;       // elements, but for a slice's last part; from cut_for()
+    bool short_blocks_whole = false;  // does not cut a block that is too short for two messages
+    std::size_t least_part = 1;       // elements of a part, except a slice's last part; from
+                                      // cut_for()
     std::size_t element_bytes = 1;
 };
 
-/// A call's data as the schedule cuts it: fills in what follows from the schedule, the reducer and
-/// the most that one message may hold. The rest of `call` is the caller's to set.
+/// A call's data as the schedule cuts it: derives the fields from `chunks` to `least_part` from the
+/// schedule, the reducer and the largest message. The caller has set the rest of `call`.
 LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reducer& reducer,
                       std::size_t message_bytes);
 
 /// Tile t of a whole message is its t-th part, cut into chunks. Tile t of blocks is the t-th slice
-/// of every block, so blocks of different lengths have different numbers of slices, and the tiles
-/// of the longest are the call's.
+/// of every block. Blocks of different lengths have different numbers of slices; the longest
+/// block's number is the call's number of tiles.
 class Layout {
 public:
     struct Piece {
@@ -50,12 +52,14 @@ public:
     explicit Layout(const LayoutRequest& request);
 
     uint32_t tiles() const { return tiles_; }
-    /// There are no elements at all.
+    /// Whether there are no elements at all.
     bool empty() const { return longest_ == 0; }
-    /// Blocks of different lengths: those that have ended are not sent any more.
+    /// Whether blocks have different lengths: lanes send no more messages for a block that has
+    /// ended.
     bool uneven() const { return uneven_; }
     Piece piece(Space space, uint32_t tile, uint32_t chunk) const;
-    /// A chunk's part of its block's slice is not the first: it is empty if those before it are.
+    /// Whether the chunk is not the first part of its block's slice: then it is empty if the parts
+    /// before it are.
     bool later_part(uint32_t chunk) const {
         return cut_ != Cut::whole && chunk != any_chunk && chunk >= blocks_;
     }
@@ -81,7 +85,8 @@ private:
     uint32_t row_ = 1;  // blocks side by side in a buffer
     uint32_t tiles_ = 1;
     bool uneven_ = false;
-    bool compact_input_ = false, compact_output_ = false;  // holds this rank's block alone
+    bool compact_input_ = false, compact_output_ = false;  // the buffer holds only this rank's
+                                                           // block
     std::size_t line_ = 1;                                 // elements of a cache line
     std::size_t count_ = 0, slice_ = 1, least_part_ = 1, longest_ = 0;
     BlockLayout input_, output_;

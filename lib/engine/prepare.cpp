@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-// Inputs are added block by block, so that the accumulator stays in the nearest cache.
+// Adds inputs block by block, so that the accumulator stays in the first-level cache.
 constexpr std::size_t block_bytes = 8192;
 
 class PreparedOperation final : public Operation {
@@ -57,7 +57,7 @@ private:
         return static_cast<const std::byte*>(inputs_[index]) + at * raw_bytes_;
     }
 
-    // The target, which may be an input's own memory, is written last.
+    // Writes the target last, because it may be an input's own memory.
     void prepare_block(std::size_t at, std::size_t count, std::byte* target) {
         ReduceArgs args{.a = input(0, at), .count = count, .user = &r_.reducer.function()};
         for (int32_t i = 1; i < r_.inputs; ++i) {
@@ -79,11 +79,11 @@ private:
     const std::unique_ptr<Operation> inner_;
     const std::size_t raw_bytes_, wide_bytes_;
     const std::size_t block_;  // elements
-    const bool as_it_is_;      // there is nothing to prepare
+    const bool as_it_is_;      // the inner operation reads the input directly
     ReduceFn convert_ = nullptr, first_ = nullptr, further_ = nullptr, multiply_ = nullptr;
-    std::vector<std::byte> sum_, factors_;  // a block each
+    std::vector<std::byte> sum_, factors_;  // one block each
     SharedBytes prepared_;
-    const void* const* inputs_ = nullptr;  // during start() only
+    const void* const* inputs_ = nullptr;  // valid during start() only
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ void Wires::allow(uint32_t stretches) {
     for (const auto& wire : all_) wire->allow(std::min(stretches, wire->window().stretches));
 }
 
-// A schedule with fewer stretches must not hold back the others once it has finished its own.
+// Ignores a schedule that has finished all its stretches, so that it does not hold back the others.
 uint32_t Wires::finished() const {
     uint32_t least = stretches_;
     for (const auto& wire : all_)

@@ -9,12 +9,12 @@
 
 namespace tutti {
 
-/// Each has memory of its own: its slots, one after the other; then the next one's.
+/// Each schedule has memory of its own: all its slots, followed by those of the next schedule.
 class Wires final : public Operation {
 public:
     Wires(std::vector<std::unique_ptr<BoundSchedule>> all, std::size_t element_bytes);
 
-    /// The most that any has.
+    /// The largest number of slots of any schedule.
     uint32_t slots() const { return slots_; }
     uint32_t stretches() const { return stretches_; }
     /// Bytes of one side's memory.
@@ -29,7 +29,7 @@ public:
     Code health() const override;
     Rank waits_for() const override;
 
-    // As of BoundSchedule.
+    // As BoundSchedule's.
     void allow(uint32_t stretches);
     uint32_t finished() const;
     bool drained() const;

@@ -1,4 +1,4 @@
-// Memory that operations work in, beside the caller's buffers.
+// Scratch memory of operations, separate from the caller's buffers.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,10 @@ namespace tutti {
 
 using SharedBytes = std::shared_ptr<std::byte[]>;
 
-/// One block for all operations of a stream, which run one after the other: however many are kept
-/// bound, for messages however large, they share it. It goes with the last of them. A larger one
-/// takes its place for those bound from then on; it grows by half at least, so that all that were
-/// outgrown are not much larger than it is. Not thread-safe.
+/// One block that all operations of a stream share, because they run one after the other. The last
+/// operation frees it. If an operation needs more, later bound operations share a larger block.
+/// Each block is at least half as large again as the one before, so that all outgrown blocks
+/// together are not much larger than it. Not thread-safe.
 class WorkMemory {
 public:
     SharedBytes at_least(std::size_t bytes) {
