@@ -1,4 +1,4 @@
-// Every transport of this build, in the order in which they are preferred.
+// Every transport of this build, in order of preference.
 #pragma once
 
 #include <memory>
@@ -12,36 +12,36 @@
 
 namespace tutti {
 
-/// A device on this machine that a transport can use, as listings show it.
+/// A device on this machine that a transport can use, for listings.
 struct Device {
-    std::string provider;  // the part of a library that drives it; "" where there is no choice
+    std::string provider;  // the part of a library that drives it; "" if there is no choice
     std::string name;      // "eth0", "mlx5_0:1"
     std::string detail;    // address, speed
     bool usable = true;
-    std::string why_not;  // the cause, and where there is one the remedy
+    std::string why_not;  // the cause, and the remedy if there is one
 };
 
 struct TransportKind {
     std::string_view name;
     std::string_view summary;
     std::unique_ptr<Transport> (*make)(const TransportContext& context);
-    // Looks anew at each call, and may take long: libraries load their plug-ins. nullptr: there is
-    // nothing to choose among.
+    // Each call looks again, and may take long: libraries load their plug-ins. nullptr: the
+    // transport has no devices to choose from.
     std::vector<Device> (*devices)() = nullptr;
-    // Whether messages may go straight from and to a GPU's memory here; an error says why not. Looks
-    // as devices does. nullptr: it takes the host's memory only.
+    // Whether messages can go directly from and to a GPU's memory here; an error gives the reason
+    // if not. Each call looks again. nullptr: the transport takes only the host's memory.
     Result<> (*takes_devices)() = nullptr;
 };
 
 std::span<const TransportKind> transports();
 
-/// Libraries that do whole collectives on device memory; they are no channels, and chosen by where
-/// the buffers are.
+/// Libraries that do whole collectives on device memory. They have no channels; a call uses one if
+/// its buffers are on a device.
 struct DeviceLibraryKind {
     std::string_view name;
     std::string_view summary;
-    // path: where to look after what the process has; "" for nowhere in particular. unsupported
-    // says where it looked.
+    // path: tried if the process has not loaded the library; "": no path. unsupported: lists the
+    // places tried.
     Result<std::unique_ptr<DeviceLibrary>> (*load)(const std::string& path);
 };
 std::span<const DeviceLibraryKind> device_libraries();

@@ -1,9 +1,9 @@
-// Ranks as threads of one process: channels as between processes, but the receiving half is handed
-// over in person.
+// Ranks as threads of one process: channels as between processes, but open() passes the receiving
+// half directly to the peer.
 //
-// Threads. open() calls the peer's sink from the opener's thread, so a sink must be safe to call
-// from any thread, must not call back into its transport, and open() and close() must not be called
-// with a lock held that a sink takes. close() returns when no such call is under way.
+// Threads. open() calls the peer's sink from the opener's thread. So a sink must be safe to call
+// from any thread and must not call back into its transport. A caller of open() or close() must not
+// hold a lock that a sink takes. close() returns when no such call is in progress.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,14 +19,14 @@
 namespace tutti {
 namespace {
 
-/// A live transport, as others of the process see it.
+/// A live transport, as other transports of the process see it.
 struct Node {
     Rank rank = nobody;
     std::shared_ptr<const Doorbell> doorbell;
     std::shared_ptr<PeerLife> life = std::make_shared<PeerLife>();
-    std::mutex mutex;                                   // held while the sink is called
-    ChannelSink* sink = nullptr;                        // null: closed
-    std::set<std::shared_ptr<const Doorbell>> friends;  // who must hear that this one has closed
+    std::mutex mutex;                                   // held during calls of the sink
+    ChannelSink* sink = nullptr;                        // nullptr: closed
+    std::set<std::shared_ptr<const Doorbell>> friends;  // rung when this transport closes
 };
 
 struct LiveNodes {
@@ -36,11 +36,12 @@ struct LiveNodes {
 };
 
 LiveNodes& live_nodes() {
-    static auto* all = new LiveNodes;  // never destroyed: transports may be closed at exit
+    static auto* all = new LiveNodes;  // never destroyed: a program may close transports while it
+                                       // exits
     return *all;
 }
 
-// Differs in every process, also in a forked child's.
+// Differs in every process, including a forked child.
 Result<std::string> process_prefix() {
     static const auto token = net::random_hex(16);
     if (!token) return tl::unexpected(token.error());
@@ -73,7 +74,7 @@ private:
 
 Result<> InprocTransport::listen() {
     TUTTI_ASSIGN(const std::string prefix, process_prefix());
-    // A copy of the descriptor: peers may still ring when this rank's endpoint is gone.
+    // A copy of the descriptor: peers may still ring it after this rank's endpoint is gone.
     UniqueFd doorbell(::fcntl(context_.doorbell_fd, F_DUPFD_CLOEXEC, 0));
     if (!doorbell) return fail_errno(errno, "inproc: cannot duplicate a file descriptor");
     auto node = std::make_shared<Node>();
@@ -90,7 +91,8 @@ Result<> InprocTransport::listen() {
 }
 
 bool InprocTransport::may_reach(const PeerAddress& peer) const {
-    // The host ids differ when ranks act out several hosts: then this is no way between them.
+    // If ranks act as several hosts, their host ids differ, and this transport connects only ranks
+    // of one host.
     const auto prefix = process_prefix();
     return prefix && peer.host_id == context_.host_id && peer.address.starts_with(*prefix);
 }
@@ -136,7 +138,8 @@ void InprocTransport::close(Deadline) {
     const std::lock_guard lock(node_->mutex);
     node_->sink = nullptr;
     node_->life->gone.store(true, std::memory_order_release);
-    // An orderly end is no news for a sink, but whoever sleeps until this rank sends must look up.
+    // An orderly end is not reported to the sinks, but a peer that sleeps until this rank sends
+    // must wake up and check.
     for (const auto& doorbell : node_->friends) doorbell->ring();
     node_->friends.clear();
 }

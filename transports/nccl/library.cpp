@@ -8,7 +8,8 @@ namespace tutti::nccl {
 namespace {
 
 constexpr const char* file_name = "libnccl.so.2";
-// Non-blocking communicators that can be finalised, with a configuration like ours.
+// The first version with non-blocking communicators that can be finalised, and a compatible
+// configuration.
 constexpr int oldest_version = 21800;
 
 // The NCCL that the process has loaded by name, or that the program is linked with.
@@ -70,7 +71,7 @@ Result<const Library*> load_library(const std::string& path) {
     const std::lock_guard lock(mutex);
     if (kept) return kept;
     TUTTI_ASSIGN(Library opened, open_library(path));
-    // Never closed: its threads and kernels may outlive whoever would close it.
+    // Never closed: NCCL's threads and kernels may outlive any object that would close it.
     return kept = new Library(std::move(opened));
 }
 

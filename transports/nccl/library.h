@@ -1,5 +1,5 @@
-// NCCL as it is found at run time. Its header needs CUDA's, so the few declarations that are used
-// are our own; what a version lacks is found out entry point by entry point.
+// Finds NCCL at run time. NCCL's header needs CUDA's, so this file declares the few functions in
+// use; load_library() checks each entry point, because older versions lack some.
 #pragma once
 
 #include <climits>
@@ -10,7 +10,7 @@
 
 namespace tutti::nccl {
 
-// As NCCL's ABI has them.
+// Types of NCCL's ABI.
 using Status = int;
 struct CommTag;
 using Comm = CommTag*;
@@ -19,13 +19,13 @@ struct UniqueId {
 };
 inline constexpr Status success = 0, remote_error = 6, in_progress = 7;
 
-/// The configuration of NCCL 2.18; newer ones read it by its size and version.
+/// The configuration of NCCL 2.18; newer versions read it by its size and version.
 struct CommConfig {
     std::size_t size = sizeof(CommConfig);
     unsigned magic = 0xcafebeef;
     unsigned version = 21800;
     int blocking = 0;
-    int cga_cluster_size = INT_MIN;  // INT_MIN: NCCL's own choice
+    int cga_cluster_size = INT_MIN;  // INT_MIN: NCCL chooses
     int min_ctas = INT_MIN, max_ctas = INT_MIN;
     const char* net_name = nullptr;
     int split_share = INT_MIN;
@@ -76,17 +76,17 @@ struct Library {
     TUTTI_NCCL_FUNCTIONS(TUTTI_NCCL_MEMBER)
 #undef TUTTI_NCCL_MEMBER
     std::string where;  // "already in the process", or a file
-    int version = 0;    // 22807 is 2.28.7
+    int version = 0;    // 22807 means 2.28.7
 };
 
 /// "2.28.7"
 std::string version_text(int version);
 
 /// The one NCCL of this process, found once: `path` unless empty, then one that the program has
-/// loaded already (torch's), then libnccl.so.2. unsupported: says where it looked.
+/// loaded already (torch's), then libnccl.so.2. unsupported: lists the places tried.
 Result<const Library*> load_library(const std::string& path);
 
-/// An error with NCCL's own message, where NCCL has one. comm may be nullptr.
+/// An error with NCCL's own message, if NCCL has one. comm may be nullptr.
 Error nccl_error(const Library& library, Comm comm, Status status, const std::string& doing);
 
 }  // namespace tutti::nccl

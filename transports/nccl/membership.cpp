@@ -16,11 +16,11 @@ constexpr int no_color = -1;  // NCCL_SPLIT_NOCOLOR
 constexpr Status invalid_usage = 5;
 constexpr const char* splitting = "splitting NCCL's communicator";
 
-// NCCL's groups belong to the thread that opened them, and so does this.
+// Whether this thread has an open group: NCCL's groups are per thread.
 thread_local bool gathering = false;
-// To be stopped when the group is closed: in it, nothing would be aborted before.
+// Memberships to stop when the group closes: while it is open, NCCL would abort nothing.
 thread_local std::vector<Membership*> to_stop;
-// Memberships with calls in the open group: all of them are stopped if the group fails.
+// Memberships with calls in the open group: if the group fails, all of them are stopped.
 thread_local std::vector<Membership*> in_group;
 
 bool is_fine(Status status) {
@@ -62,7 +62,7 @@ Result<std::shared_ptr<Membership>> Membership::join(const Library& library,
     return made;
 }
 
-// Ring after ring: each NCCL communicator is complete before the next is begun, everywhere.
+// One ring at a time: on every rank, an NCCL communicator is complete before the next one begins.
 Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadline) {
     UniqueId id{};
     if (request.id.size() != rings_ * sizeof id.bytes)
@@ -74,7 +74,8 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
     Result<> joined;
     for (std::size_t ring = 0; ring < rings_; ++ring) {
         if (!joined) {
-            // The others begin the next one, and hear in there.
+            // The other ranks are about to begin the next ring; this tells them of the failure
+            // there.
             all_begun(request.all_begun, false);
             break;
         }
@@ -102,12 +103,13 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
     return joined;
 }
 
-// NCCL writes the communicator here, perhaps after our deadline: the slot lives as long as this.
+// NCCL writes the communicator here, possibly after our deadline, so the slot lives as long as this
+// object.
 Comm& Membership::slot() {
     return slots_.emplace_back(nullptr);
 }
 
-// NCCL makes the part on its parent's state, so the parent is asked first whether that is done.
+// NCCL builds the part from its parent's state, so this first checks that the parent is complete.
 Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& part,
                                                       Deadline deadline) {
     DeviceGroupRequest request;
@@ -127,7 +129,8 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
         std::unique_lock lock(mutex_);
         Comm const parent = gone() ? nullptr : comms_[ring];
         CommConfig config;
-        config.split_share = 1;  // of this one's parts; its own resources follow its parent's
+        config.split_share = 1;  // for parts of this part; the parent's configuration decides
+                                 // whether it shares resources
         Comm& comm = slot();
         const int color = part.color < 0 ? no_color : part.color;
         Status status =
@@ -159,7 +162,7 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
 
 // ---- calls -------------------------------------------------------------------------------------
 
-// The deadline is looked at between queries only: NCCL never blocks us.
+// Checks the deadline between queries only, because NCCL's calls do not block.
 Status Membership::wait(Comm comm, Deadline deadline) const {
     Pace pace(deadline, {.sleep_us = poll_us});
     for (;;) {
@@ -170,7 +173,7 @@ Status Membership::wait(Comm comm, Deadline deadline) const {
     }
 }
 
-// No deadline but the caller's: its clock began when the operation was called.
+// Ends only when give_up() says so: the caller's deadline began when the operation was called.
 Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ring, Status status,
                               const DeviceOperation::GiveUp& give_up) {
     if (gathering && is_fine(status)) {
@@ -190,7 +193,7 @@ Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ri
     }
     if (status == remote_error) {
         lock.unlock();
-        // A peer is gone, and its name known to others.
+        // A peer is gone: waits a while for the control tree to name it.
         Pace news(Deadline::after_ms(remote_grace_ns / 1'000'000), {.sleep_us = poll_us});
         while (!give_up() && news.pause()) {
         }
@@ -225,7 +228,7 @@ Error Membership::stopped_error() const {
 
 Result<> Membership::health() {
     if (*stop_) return tl::unexpected(stopped_error());
-    // A thread that holds the lock is asking NCCL, and finds the error itself.
+    // If another thread holds the lock, it is querying NCCL, and finds the error itself.
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return {};
     for (Comm comm : comms_) {
@@ -248,13 +251,13 @@ void Membership::stop() {
     if (gathering) return to_stop.push_back(this);
     std::vector<Comm> all;
     {
-        // Threads that wait for NCCL under the lock see the flag and release the lock.
+        // Threads that hold the lock while they wait for NCCL see the flag and release the lock.
         if (!left_) *stop_ = true;
         const std::lock_guard lock(mutex_);
         all.swap(comms_);
     }
     if (all.empty()) return;
-    // Not under the lock: it returns when the device has let go.
+    // Not under the lock: abort returns only when the device has finished.
     const device::Context::Scope current(context_);
     Status worst = library_.group_start();
     for (Comm comm : all)
@@ -287,7 +290,7 @@ void Membership::leave(Deadline deadline) {
         left_ = finish_all(deadline) == success;
         if (left_) finished.swap(comms_);
     }
-    // Not under the lock, as it may wait.
+    // Not under the lock, because destroy may wait.
     for (Comm comm : finished) library_.destroy(comm);
     if (!left_) stop();
 }

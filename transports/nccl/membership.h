@@ -1,5 +1,6 @@
-// NCCL's communicators of one group of ranks, one for each ring: made without blocking and in the
-// same order everywhere, entered by one thread at a time, left in order or by force.
+// NCCL's communicators of one group of ranks, one for each ring. They are made without blocking and
+// in the same order on every rank. One thread at a time uses them. They are finalised in order, or
+// aborted.
 #pragma once
 
 #include <atomic>
@@ -22,8 +23,8 @@ public:
     static Result<std::shared_ptr<Membership>> join(const Library& library, device::Context context,
                                                     const DeviceGroupRequest& request,
                                                     Deadline deadline);
-    /// Collective over this one's ranks, like join. nullptr for a negative colour. Its
-    /// communicators share the resources of these, and the fate: what stops one stops both.
+    /// Collective over this membership's ranks, like join. nullptr for a negative colour. The
+    /// part's communicators share the resources of these; stopping either stops both.
     Result<std::shared_ptr<Membership>> split(const DeviceGroupPart& part, Deadline deadline);
     ~Membership();
     Membership(const Membership&) = delete;
@@ -37,11 +38,12 @@ public:
     std::size_t ring_of(uint32_t stream) const { return stream % rings_; }
     std::size_t rings() const { return rings_; }
 
-    /// Enqueues what `calls(comm)` asks for, as one group, and waits until NCCL has taken it, which
-    /// takes long for the first only and ends when give_up() says so. That is asked without a lock
-    /// held: what it finds may stop() this membership. The context is current. Fails at once after
-    /// stop(); what fails on the way is for the caller to stop(). While this thread gathers the
-    /// launches of several ranks, wait_accepted() waits instead.
+    /// Enqueues the NCCL calls of `calls(comm)` as one group, and waits until NCCL has accepted
+    /// them, which takes long only the first time, or until give_up() returns true. The wait calls
+    /// give_up() without the lock, because it may stop() this membership. The context must be
+    /// current. Fails at once after stop(). If it fails later, the caller must stop() the
+    /// membership. While this thread gathers the launches of several ranks, wait_accepted() does
+    /// the waiting.
     template <typename Calls>
     Result<> submit(std::size_t ring, Calls&& calls, const DeviceOperation::GiveUp& give_up) {
         std::unique_lock lock(mutex_);
@@ -49,17 +51,17 @@ public:
         Status status = library_.group_start();
         if (status == success) {
             status = calls(comms_[ring]);
-            // Whatever became of the calls, the group is closed: else the next would be in it.
+            // Closes the group even if a call failed; otherwise later calls would be part of it.
             const Status ended = library_.group_end();
             if (status == success || status == in_progress) status = ended;
         }
         return conclude(lock, ring, status, give_up);
     }
-    /// This thread's launches are being gathered.
+    /// Whether this thread is gathering launches.
     static bool gathers_launches();
-    /// Waits until NCCL has taken what was submitted while launches were gathered.
+    /// Waits until NCCL has accepted the calls that were submitted while launches were gathered.
     Result<> wait_accepted(std::size_t ring, const DeviceOperation::GiveUp& give_up);
-    /// Without a group, for what NCCL answers at once or soon.
+    /// Without a group, for calls that NCCL answers at once or soon.
     template <typename Calls>
     Result<> ask(std::size_t ring, const char* doing, Calls&& calls) {
         const std::lock_guard lock(mutex_);
@@ -69,7 +71,8 @@ public:
         return take(comms_[ring], status, doing);
     }
 
-    /// The same, where NCCL writes a handle when it is done: where that is, lives as long as this.
+    /// The same, for calls whose result is a handle that NCCL may write later; its memory lives as
+    /// long as this object.
     template <typename Calls>
     Result<void*> ask_handle(std::size_t ring, const char* doing, Calls&& calls) {
         void** handle = nullptr;
@@ -84,15 +87,17 @@ public:
     /// ok, or an error that NCCL's own threads have found. A peer's failure is reported only after
     /// a grace period, because the control tree can name the peer.
     Result<> health();
-    /// By force: nothing of these communicators is begun afterwards, and what runs on the device
-    /// ends soon (wait_to_let_go); all are aborted in one group. Any thread; the first one does it,
-    /// later ones find it done. Where this thread gathers launches, when it has launched them.
+    /// Aborts all communicators in one group: no new operation begins on them, and running
+    /// operations end soon on the device (wait_to_let_go). Any thread; the first one aborts, later
+    /// ones return. If this thread gathers launches, the abort happens after they are launched.
     void stop();
     bool stopped() const { return *stop_; }
-    /// After stop(), for a while, once: NCCL ends its kernels by a word to them, and waits for
-    /// their end only in the last of its communicators in the process that is aborted.
+    /// After stop(), waits a while, once, for the device to end the operation. An abort tells
+    /// NCCL's kernels to end, but waits for their end only in the last of its communicators in the
+    /// process.
     void wait_to_let_go(const device::DeviceEvent& done);
-    /// In order; by force if that takes too long or has been done already.
+    /// Finalises the communicators in order; aborts them if that takes too long or stop() was
+    /// called.
     void leave(Deadline deadline);
 
 private:
@@ -116,17 +121,17 @@ private:
     const int64_t timeout_ms_;
     const int capability_;
     const std::size_t rings_;
-    const Stop stop_;  // ends waits of whoever is inside; shared with what was split off
-    std::atomic<bool> left_{false};   // in order: no reason to stop the others
-    std::atomic<bool> hangs_{false};  // the device did not let go in that time
-    std::mutex mutex_;                // entering NCCL with a communicator
-    std::vector<Comm> comms_;         // by ring; fewer than rings_: they are over
+    const Stop stop_;  // ends the waits of all threads inside; shared with split memberships
+    std::atomic<bool> left_{false};   // finalised in order: no reason to stop split memberships
+    std::atomic<bool> hangs_{false};  // the device did not end its work in that time
+    std::mutex mutex_;                // held by the thread that uses a communicator
+    std::vector<Comm> comms_;         // by ring; fewer than rings_: stopped or left
     int64_t remote_ns_ = 0;           // when a peer's failure was first seen
     std::deque<Comm> slots_;
     std::deque<void*> handles_;
 };
 
-/// DeviceGroupBatch of this thread between these are taken by NCCL together.
+/// NCCL accepts the DeviceGroupBatch calls of this thread between these two calls together.
 Result<> gather_launches(const Library& library);
 Result<> launch_gathered(const Library& library);
 

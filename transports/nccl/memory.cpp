@@ -20,7 +20,7 @@ Result<> KnownMemory::add(std::byte* memory, std::size_t bytes, bool window) {
                                : library.comm_register(comm, memory, bytes, handle);
             });
         if (!told) {
-            // NCCL may be at it still, and the memory is about to go.
+            // NCCL may still be registering the memory, which the caller is about to free.
             if (told.error().code == Code::timeout) membership_->stop();
             forget(known);
             return tl::unexpected(told.error());

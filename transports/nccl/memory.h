@@ -1,5 +1,5 @@
-// Device memory that NCCL knows in advance: registered with every ring's communicator, as a window
-// of all ranks or as what this rank alone has.
+// Device memory registered in advance with every ring's communicator, as a window of all ranks or
+// for this rank alone.
 #pragma once
 
 #include <map>
@@ -14,10 +14,11 @@ public:
     explicit KnownMemory(std::shared_ptr<Membership> membership)
         : membership_(std::move(membership)) {}
 
-    /// window: collective. Nothing with an NCCL that has no such function.
+    /// window: collective. Does nothing if this NCCL lacks the function.
     Result<> add(std::byte* memory, std::size_t bytes, bool window);
     void remove(std::byte* memory);
-    /// Before the communicators are left in order; those that are aborted take it with them.
+    /// Call before the communicators are finalised in order. Aborted communicators deregister the
+    /// memory themselves.
     void clear();
 
 private:

@@ -1,4 +1,4 @@
-// NCCL as a device library: what it serves, and how its groups are joined.
+// NCCL as a device library: the collectives that it serves, and how its groups are joined.
 #include "transports/catalog.h"
 #include "transports/nccl/memory.h"
 #include "transports/nccl/operation.h"
@@ -11,7 +11,7 @@ namespace tutti {
 namespace nccl {
 namespace {
 
-// From this version on two ranks may share a device, if this is set to 1.
+// From this version on two ranks may share a device, if this variable is 1.
 constexpr int shares_devices_since = 23000;
 constexpr const char* share_variable = "NCCL_MULTI_RANK_GPU_ENABLE";
 
@@ -142,7 +142,7 @@ public:
                                               Deadline deadline) const override {
         auto context = context_of(request.device);
         if (!context) {
-            // The others are about to ask.
+            // The other ranks are about to call all_begun(); this tells them of the failure.
             if (request.all_begun) request.all_begun(false);
             return tl::unexpected(std::move(context).error());
         }

@@ -2,7 +2,7 @@
 
 namespace tutti::nccl {
 
-// A list through the operations themselves: nothing is allocated while they run.
+// A linked list through the operations themselves, so that a run does not allocate.
 class Runs {
 public:
     struct RunLink {
@@ -63,10 +63,10 @@ public:
         asked_ = true;
         auto launched = step_->enqueue(in, out, stream, give_up);
         if (launched && !membership_->gathers_launches()) launched = mark();
-        if (!launched) membership_->stop();  // who knows how far it came
+        if (!launched) membership_->stop();  // NCCL may have launched part of it
         return launched;
     }
-    // The mark has to come behind what only now is on the stream.
+    // Records the event here, because NCCL puts gathered launches on the stream only now.
     Result<> finish_part(uint32_t, void*, const GiveUp& give_up) override {
         const device::Context::Scope current(membership_->context());
         auto accepted = membership_->wait_accepted(ring_, give_up);
@@ -79,7 +79,7 @@ public:
     Poll progress() override {
         if (!launched_) return Code::ok;
         const auto passed = done_.passed();
-        // Kernels of an aborted communicator end too, with nothing to show for it.
+        // Kernels of an aborted communicator end too, but without a result.
         if (passed && *passed && !membership_->stopped()) {
             finish();
             return Code::ok;
@@ -127,8 +127,9 @@ private:
     Runs::RunLink link_;
     Failure failure_;
     device::StreamHandle callers_ = nullptr;
-    bool asked_ = false;     // NCCL was, for what may be on the stream
-    bool launched_ = false;  // it is, marked, and not known to be over
+    bool asked_ = false;     // NCCL was called, so the stream may have work of this run
+    bool launched_ = false;  // the run is on the stream with its event recorded, and not known to
+                             // have ended
 };
 
 class NcclRun final : public DeviceRun {

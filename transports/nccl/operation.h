@@ -1,4 +1,4 @@
-// The runs of an NCCL communicator that are under way on the device.
+// The runs of an NCCL communicator that are in progress on the device.
 #pragma once
 
 #include "cuda/library.h"
@@ -17,7 +17,7 @@ Result<std::unique_ptr<DeviceOperation>> make_operation(std::shared_ptr<Membersh
                                                         std::shared_ptr<Runs> runs,
                                                         std::unique_ptr<DeviceStep> step,
                                                         std::size_t ring);
-/// A run of several, which someone else puts on streams.
+/// A run of several steps, which the caller puts on streams.
 std::unique_ptr<DeviceRun> make_run(std::shared_ptr<Membership> membership,
                                     std::shared_ptr<Runs> runs);
 

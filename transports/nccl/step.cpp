@@ -105,7 +105,7 @@ private:
         return success;
     }
 
-    // in_row: the input has a block for every rank, else the one block goes to all who want it.
+    // in_row: the input has a block for every rank; else every receiving rank gets the one block.
     Status exchange(const void* in, bool in_row, void* out, bool out_row, Comm comm, void* stream) {
         const auto* from = static_cast<const std::byte*>(in);
         auto* to = static_cast<std::byte*>(out);
@@ -138,7 +138,7 @@ private:
     const int dtype_;
     int op_;
     const std::size_t count_;  // in NCCL's elements
-    const std::size_t bytes_;  // of one of tutti's
+    const std::size_t bytes_;  // of one of tutti's elements
     BlockRanges input_, output_;
     bool premul_ = false;
 };

@@ -1,5 +1,4 @@
-// One collective of an NCCL communicator, or messages: whatever they are part of, they are put on a
-// stream here.
+// Puts one collective of an NCCL communicator, or messages, on a stream.
 #pragma once
 
 #include "cuda/library.h"

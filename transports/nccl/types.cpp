@@ -11,7 +11,7 @@ constexpr int reduces_fp8_since = 90;
 struct Type {
     Dtype dtype;
     int number;
-    int since;  // the version in which it can be reduced
+    int since;  // the first version that can reduce it
 };
 constexpr Type types[] = {
     {Dtype::int8, 0, 0},
@@ -55,7 +55,7 @@ Result<Elements> elements_of(const IntrinsicShape& shape, const Ability& ability
                     "this communicator has {}.{}",
                     dtype_name(shape.dtype), ability.capability / 10, ability.capability % 10)
             .advice("{}", other_algorithm);
-    // NCCL divides integers in its own way: the host's rounds towards zero.
+    // NCCL rounds averages of integers differently: the host's kernels round towards zero.
     const bool averages_integers = shape.op == Op::avg && !is_float(shape.dtype);
     for (const Operator& o : operators)
         if (o.op == shape.op && !averages_integers) return Elements{type->number, 1, o.number};

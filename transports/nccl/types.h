@@ -7,10 +7,11 @@
 
 namespace tutti::nccl {
 
-/// A collective as NCCL is asked for it.
+/// The dtype and counts that a collective passes to NCCL.
 struct Elements {
     int dtype = 0;
-    std::size_t per_element = 1;  // of NCCL's for one of tutti's: what only moves travels as bytes
+    std::size_t per_element = 1;  // NCCL elements for one of tutti's: data that is only moved is
+                                  // passed as bytes
     int op = 0;
 };
 
@@ -20,7 +21,7 @@ struct Ability {
     int capability = 0;  // compute capability, 90 for 9.0
 };
 
-/// The advice where NCCL cannot do a collective.
+/// The advice if NCCL cannot do a collective.
 inline constexpr std::string_view other_algorithm = "leave out the algorithm, or name 'staged'";
 
 /// unsupported: that version, or those devices, have no such type or operator.

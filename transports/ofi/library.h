@@ -1,8 +1,8 @@
-// libfabric as it is found at run time. It is loaded when a communicator first asks for it and not
-// before: its providers look for hardware, which takes a tenth of a second.
+// Finds libfabric at run time. The library is loaded when a communicator first asks for it, because
+// its providers look for hardware, which takes a tenth of a second.
 //
-// Newer libraries only append to the structures that an older header declares, and those that grow
-// are made by the library itself (fi_dupinfo): so whatever version there is fits.
+// Newer libraries only append to the structures that an older header declares, and the library
+// itself allocates the structures that grow (fi_dupinfo). So any version is compatible.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -12,7 +12,7 @@
 
 namespace tutti::ofi {
 
-/// tutti asks every libfabric for this version of the interface: newer libraries then behave as
+/// tutti asks every libfabric for this version of the interface, so that newer libraries behave as
 /// this one does.
 inline constexpr uint32_t api_version = FI_VERSION(1, 17);
 
@@ -31,10 +31,10 @@ struct Library {
 #undef TUTTI_OFI_DECLARE
 };
 
-/// The one of this process. unsupported: there is none, or it is too old.
+/// The libfabric of this process. unsupported: there is none, or it is too old.
 Result<const Library*> load_library();
 
-/// The same, for who knows that it was loaded.
+/// The same, for callers after a successful load_library().
 const Library& library();
 
 /// The code of libfabric and of its providers, as far as they are loaded: for SavedSignalHandlers.

@@ -1,4 +1,4 @@
-// Memory is registered with libfabric here.
+// Registers memory with libfabric.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tutti::ofi {
 
-/// Why memory could not be registered, for people; names `ulimit -l` where that may be it.
-/// code: -FI_E…; locked_limit_bytes: RLIMIT_MEMLOCK, ~0: none.
+/// The reason why memory could not be registered, for error messages; names `ulimit -l` if that may
+/// be the cause. code: -FI_E…; locked_limit_bytes: RLIMIT_MEMLOCK, ~0: none.
 std::string registration_failure(std::size_t bytes, long code, uint64_t locked_limit_bytes);
 
-/// libfabric takes this with each call that names registered memory.
+/// The descriptor that libfabric expects in each call with registered memory.
 inline void* descriptor_of(void* handle) {
     return handle ? fi_mr_desc(static_cast<fid_mr*>(handle)) : nullptr;
 }
@@ -22,9 +22,9 @@ public:
     explicit OfiRegistrar(const Objects& objects)
         : objects_(objects), mr_mode_(objects.info->domain_attr->mr_mode) {}
 
-    /// Whether the provider asks for it.
+    /// Whether the provider requires registration.
     bool is_needed() const { return (mr_mode_ & FI_MR_LOCAL) != 0; }
-    /// Whether memory belongs to the endpoint, and must go before it.
+    /// Whether memory belongs to the endpoint, and must be deregistered before the endpoint closes.
     bool is_of_endpoint() const { return (mr_mode_ & FI_MR_ENDPOINT) != 0; }
     Result<void*> register_memory(std::byte* data, std::size_t bytes) override;
     void deregister(void* handle) override;

@@ -32,7 +32,7 @@ public:
     void publish(ByteWriter& address) const;
     Result<Published> parse(Rank rank, ByteReader& in) const;
     Result<> connect(MessagePeer& peer, const Published& address);
-    /// Counts if the engine has named none.
+    /// Used if the engine has named no address for the peer.
     Result<> take_address(MessagePeer& peer, ByteView where);
     void note_reached(const MessagePeer& peer);
 

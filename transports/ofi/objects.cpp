@@ -12,7 +12,7 @@
 namespace tutti::ofi {
 namespace {
 
-// With a descriptor to sleep on where the provider has one.
+// With a descriptor to sleep on, if the provider has one.
 Result<> open_completions(Objects& o, std::size_t size) {
     fi_cq_attr attr{};
     attr.size = size;
@@ -54,7 +54,7 @@ Result<Bytes> open_endpoint(const Objects& o, Fid<fid_ep>& place) {
     return read_address(o, endpoint);
 }
 
-// One will do.
+// If this fails, the port uses the first endpoint alone.
 void open_second(Objects& o) {
     auto address = open_endpoint(o, o.second);
     if (address) {

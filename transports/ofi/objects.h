@@ -1,4 +1,4 @@
-// Owners of what libfabric opens, and one endpoint with all that it stands on.
+// Owners of libfabric objects, and one endpoint with all objects that it needs.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -28,17 +28,17 @@ struct CloseFid {
 template <typename T>
 using Fid = std::unique_ptr<T, CloseFid>;
 
-/// A libfabric call that failed: "libfabric (tcp): what: reason". Takes -FI_E… as it comes.
+/// An error for a failed libfabric call: "libfabric (tcp): what: reason". code: -FI_E….
 ErrorResult fail_fi(const fi_info& info, std::string_view what, long code);
 
-/// The reason alone.
+/// Only the reason.
 std::string reason(long code);
 
-/// Whether the error is this process's own (no memory, a wrong argument), and no sign of a lost
+/// Whether the error is this process's own (no memory, a wrong argument), and does not mean a lost
 /// peer.
 bool is_own(long code);
 
-/// Closed from the last to the first.
+/// Closed from the last member to the first.
 struct Objects {
     InfoPtr info;
     Fid<fid_fabric> fabric;
@@ -46,15 +46,15 @@ struct Objects {
     Fid<fid_cq> completions;
     Fid<fid_av> addresses;
     Fid<fid_ep> endpoint;
-    Fid<fid_ep> second;  // where messages that cross gain by a connection of their own
+    Fid<fid_ep> second;  // for crossing messages, if they gain by a connection of their own
     int wake_fd = -1;    // the completion queue's
-    Bytes address;       // where the endpoint is reached
+    Bytes address;       // the endpoint's address
     Bytes second_address;
 
     const char* provider() const { return info->fabric_attr->prov_name; }
 };
 
-/// Endpoints that are enabled. completions: as many as can be outstanding at once.
+/// Opens and enables the endpoints. completions: the most that can be outstanding at once.
 Result<Objects> open_objects(const fi_info& info, std::size_t completions);
 
 }  // namespace tutti::ofi

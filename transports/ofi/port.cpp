@@ -19,12 +19,12 @@ using fabric::OpContext;
 static_assert(sizeof(fi_context2) <= OpContext::library_bytes);
 static_assert(FI_ADDR_NOTAVAIL == fabric::no_address);
 
-// Payloads up to here come unasked. Over sockets all that the engine sends: a receiver copies it
-// out of the kernel anyway, and to be asked first costs a round trip.
+// Payloads up to this size are sent eagerly. Over sockets all payloads are: the receiver copies
+// them out of the kernel anyway, and a rendezvous would cost a round trip.
 constexpr std::size_t eager_bytes = 32 * 1024;
-// Copying this much costs less than two pieces and waiting for their end.
+// Copying this much costs less than sending two pieces and waiting for their completion.
 constexpr std::size_t copied_bytes = 8192;
-// Elsewhere only the end of a send tells that it failed.
+// Over other providers only a send's completion shows that it failed.
 constexpr std::string_view never_fails = "shm";
 constexpr std::size_t largest_message_bytes = std::size_t{1} << 30;
 
@@ -68,8 +68,8 @@ std::string OfiMessenger::failure(std::string_view what, std::size_t bytes, int 
     return fmt::format("{}: {} {} bytes: {}", name(), what, bytes, reason(code));
 }
 
-// Before any memory: then nothing is under way any more, whatever was. Only memory that belongs to
-// the endpoint must go first.
+// Closes the endpoint before any memory is freed, so that no operation uses the memory any more.
+// Only memory that belongs to the endpoint must be deregistered first.
 void OfiMessenger::close() {
     if (registrar_.is_of_endpoint()) memory_.close();
     objects_.second.reset();
@@ -102,7 +102,8 @@ Result<OfiMessenger::Published> OfiMessenger::parse(Rank rank, ByteReader& in) c
 }
 
 Result<fi_addr_t> OfiMessenger::insert(Rank rank, ByteView where) {
-    // Providers read as much as their kind of address has: never past the end of a shorter one.
+    // A provider reads as many bytes as its kind of address has; the padding keeps it within the
+    // buffer.
     Bytes padded(where.begin(), where.end());
     padded.resize(fabric::max_address_bytes);
     fi_addr_t address = FI_ADDR_NOTAVAIL;
@@ -127,7 +128,7 @@ Result<> OfiMessenger::connect(MessagePeer& peer, const Published& address) {
     return {};
 }
 
-// Over sockets there is a connection now.
+// Over sockets the connection exists now.
 void OfiMessenger::note_reached(const MessagePeer& peer) {
     if (!limits_.port.sockets) return;
     std::array<std::byte, fabric::max_address_bytes> where{};
@@ -149,7 +150,7 @@ int OfiMessenger::hand_over(fabric::StagedMessage& staged) {
 int OfiMessenger::send(fabric::StagedMessage& staged) {
     const int code = hand_over(staged);
     if (code != -FI_EAGAIN || !staged.second) return code;
-    // The first way will do until that connection is made, or has room.
+    // Sends through the first endpoint until the second connection is made, or has room.
     staged.second = false;
     return hand_over(staged);
 }

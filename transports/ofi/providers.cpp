@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t needed_caps = FI_MSG | FI_TAGGED;
 
-// First come networks that move data without the processor, then any network with IP. "net" is what
+// Networks that move data without the processor come first, then any network with IP. "net" is what
 // "tcp" became after 1.17: quicker than the layer over the older one, and 80 MB smaller.
 constexpr std::array preferred = {"cxi",  "efa",  "verbs;ofi_rxm", "opx",
                                   "psm3", "psm2", "psm",           "verbs;ofi_rxd",
@@ -31,7 +31,7 @@ bool has_ip_address(const fi_info& info) {
     return info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6;
 }
 
-// A host's own choice of address is that of its ordinary network: not that of its RDMA devices.
+// A host's default address is that of its ordinary network, not of its RDMA devices.
 bool is_rdma(std::string_view provider) {
     return names("verbs", provider);
 }
@@ -55,13 +55,13 @@ std::string_view domain_of(const fi_info& info) {
     return text_or_empty(info.domain_attr->name);
 }
 
-/// The user's wish for a provider, with its host resolved on this machine.
+/// The user's choice of provider, with its host resolved on this machine.
 struct ProviderFilter {
     const ProviderWish& wish;
     std::string host;  // of IP providers
 };
 
-// Why not; empty: it will do.
+// The reason why this entry does not fit; empty: it fits.
 std::string objection(const fi_info& info, const ProviderFilter& filter) {
     const std::string_view provider = provider_of(info);
     const ProviderWish& wish = filter.wish;
@@ -100,7 +100,7 @@ InfoPtr make_hints() {
     return hints;
 }
 
-// Each provider once; why not, only of those that were asked for.
+// Lists each provider once; gives reasons only for the requested ones.
 std::string describe(const std::vector<ProviderInfo>& all, const ProviderWish& wish) {
     std::string out, last;
     for (const ProviderInfo& one : all) {
@@ -113,7 +113,7 @@ std::string describe(const std::vector<ProviderInfo>& all, const ProviderWish& w
     return out.empty() ? "none" : out;
 }
 
-// For one way of a provider's, what libfabric says of its endpoint types: reliable datagrams first.
+// For one of a provider's entries, libfabric's list of endpoint types: reliable datagrams first.
 std::vector<const fi_info*> datagrams_first(const fi_info* all) {
     std::vector<const fi_info*> out;
     for (const fi_info* one = all; one; one = one->next) out.push_back(one);

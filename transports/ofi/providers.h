@@ -1,4 +1,4 @@
-// Which libfabric providers there are here, and which of them a port can use.
+// The libfabric providers on this machine, and which of them a port can use.
 #pragma once
 
 #include <memory>
@@ -11,22 +11,22 @@
 
 namespace tutti::ofi {
 
-/// One way to the network, as fi_info lists it.
+/// One entry of fi_info: a provider on one network.
 struct ProviderInfo {
     std::string provider;  // "tcp;ofi_rxm"
     std::string fabric;    // "192.168.1.0/24"
     std::string domain;    // device or interface
-    std::string version;   // the provider's
+    std::string version;   // the provider's version
     std::string capabilities;
     std::string unusable;  // why tutti cannot use it; empty: it can
-    bool chosen = false;   // the best of the usable
+    bool chosen = false;   // the best of the usable ones
 };
 
 struct ProviderWish {
     std::string provider;  // TUTTI_OFI_PROVIDER; empty: the best
     std::string iface;     // TUTTI_IFACE
     bool loopback_only = false;
-    std::string usual_address;  // where there is no iface: TransportContext has it
+    std::string usual_address;  // used without iface, from TransportContext
 };
 
 struct FreeInfo {
@@ -34,22 +34,22 @@ struct FreeInfo {
 };
 using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
 
-/// The best that fits. unsupported: there is none (lists those there are, and why not).
+/// The best provider that fits. unsupported: none does (lists the providers, with reasons).
 Result<InfoPtr> choose_provider(const ProviderWish& wish);
 
-/// All of them, the preferred first, and what `wish` means for them. Empty where there is no
-/// libfabric: load_library() says why.
+/// All providers, the preferred ones first, judged by `wish`. Empty without libfabric:
+/// load_library() gives the reason.
 std::vector<ProviderInfo> providers(const ProviderWish& wish = {});
 
-/// "1.17": of the library that is loaded.
+/// "1.17": the version of the loaded library.
 std::string library_version();
 
-/// Smaller is better; nobody's first choice are those that only debugging wants.
+/// Smaller is better. Providers for debugging come last.
 int preference(std::string_view provider);
 
-/// Whether it moves everything through the kernel's streams.
+/// Whether the provider moves all data through the kernel's streams.
 bool is_over_sockets(std::string_view provider);
-/// And itself knows of a connection to each peer, with no layer between.
+/// As above, and the provider itself manages a connection to each peer, without a layer between.
 bool is_plain_sockets(std::string_view provider);
 
 /// Whether TUTTI_OFI_PROVIDER means this provider: its full name, or that of a layer: "tcp".

@@ -13,12 +13,13 @@
 namespace tutti::ofi {
 namespace {
 
-// A sleeper looks again after that time if the provider cannot wake it.
+// If the provider cannot wake a sleeping thread, the thread polls again after this time.
 constexpr long look_again_ns = 500'000;
-// Edges miss what had come before the last of them and was not read: a sleeper looks again then.
+// An edge-triggered watch misses completions that arrived before the last edge and were not read,
+// so a sleeping thread polls again after this time.
 constexpr long missed_edge_ns = 5'000'000;
-// libfabric 1.17's predecessor of today's tcp provider: its descriptor stays readable for ever once
-// it was, whatever fi_trywait says. More to read still makes an edge.
+// The predecessor, in libfabric 1.17, of today's tcp provider: once its descriptor was readable it
+// stays readable, whatever fi_trywait returns. New completions still make an edge.
 constexpr std::string_view stays_readable = "net";
 
 }  // namespace
@@ -54,8 +55,8 @@ bool WakeDescriptor::arm() {
     return fi_trywait(objects_.fabric.get(), &queue, 1) == 0;
 }
 
-// To read the completions does not empty the descriptor, and the next sleeper would be woken at
-// once, over and over.
+// Reading the completions does not empty the descriptor; without this, the next sleeping thread
+// would wake at once, over and over.
 void WakeDescriptor::drain() {
     if (!timer_ && !objects_.endpoint) return;
     if (!timer_) {
@@ -71,9 +72,9 @@ void WakeDescriptor::drain() {
         log::debug("libfabric ({}): reading the timer: errno {}", objects_.provider(), errno);
 }
 
-// The sleeper watches the completion queue's descriptor, and nothing empties that any more:
-// fi_trywait() looks for the endpoint (ofi_rxm dies of it). The descriptor's number stays taken, by
-// one that is never readable, until the queue is closed.
+// A sleeping thread polls the completion queue's descriptor, and nothing can empty it any more:
+// fi_trywait() accesses the closed endpoint (ofi_rxm crashes). So the descriptor's number becomes
+// that of an eventfd that is never readable, until the queue is closed.
 void WakeDescriptor::silence() const {
     if (objects_.wake_fd < 0) return;
     const auto quiet = make_event_fd();

@@ -1,5 +1,5 @@
-// The descriptor that wakes a thread which sleeps beside a port: the completion queue's own, or,
-// where that alone does not do, one made of it and a timer.
+// The descriptor that wakes a thread that sleeps beside a port: the completion queue's own, or, if
+// that is not enough, one made of it and a timer.
 #pragma once
 
 #include "base/fd.h"
@@ -7,8 +7,8 @@
 
 namespace tutti::ofi {
 
-/// After arm(), the descriptor becomes readable when a completion has come, or shortly after; it is
-/// quiet again after drain(). Once the endpoint is closed it stays quiet.
+/// After arm(), the descriptor becomes readable when a completion arrives, or shortly after; after
+/// drain() it is unreadable again. Once the endpoint is closed it stays unreadable.
 class WakeDescriptor {
 public:
     explicit WakeDescriptor(const Objects& objects) : objects_(objects) {}
@@ -18,15 +18,15 @@ public:
     /// False: a completion is there.
     bool arm();
     void drain();
-    /// The endpoint is closed.
+    /// Call when the endpoint is closed.
     void silence() const;
 
 private:
     Result<> watch_edges();
 
     const Objects& objects_;
-    UniqueFd timer_;  // wakes the sleeper if the provider cannot, or may not
-    UniqueFd edges_;  // of a descriptor that stays readable, and the timer
+    UniqueFd timer_;  // wakes the sleeping thread if the provider cannot, or may miss it
+    UniqueFd edges_;  // an epoll of a descriptor that stays readable, and the timer
 };
 
 }  // namespace tutti::ofi

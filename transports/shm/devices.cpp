@@ -1,4 +1,4 @@
-// Whether memory can be shared here, tried out.
+// Tests whether memory can be shared here.
 #include "transport/mapped/shared_memory.h"
 #include "transports/catalog.h"
 

@@ -1,5 +1,5 @@
-// The flat exchange in shared memory: a contribution is written once, where all peers read it.
-// Latency is one line written and one line read per peer.
+// The flat exchange in shared memory: a rank writes its contribution once, into memory that all
+// peers read. Latency: one cache line written, and one read per peer.
 #include <bit>
 #include <utility>
 
@@ -10,8 +10,9 @@
 namespace tutti::shm {
 namespace {
 
-// From here on a contribution may be written past the cache. Short ones are read at once, and their
-// readers wait for memory: only cores that share no cache gain enough.
+// A contribution of this size or more may be written with streaming stores. Peers read short ones
+// at once and would wait for memory, so the gain must be large: only cores that share no cache
+// reach it.
 constexpr std::size_t past_cache_bytes = 4096, long_bytes = 16 * 1024;
 constexpr double gain_of_short = 9, gain_of_long = 1.5;
 
@@ -51,13 +52,13 @@ public:
         if (!contribution.empty()) write(payload(rank, run.number), contribution.data());
         own.tag = run.tag;
         // Sequentially consistent with arm(): either the last look of a peer that goes to sleep
-        // sees this turn, or we see that it sleeps.
+        // sees this turn, or this thread sees that the peer sleeps.
         own.turn.store(run.turn, std::memory_order_seq_cst);
         const uint64_t asleep = sleepers_.load(std::memory_order_seq_cst);
         if (asleep != 0) [[unlikely]]
             wake(asleep);
     }
-    // The peers write where this rank looks.
+    // No receiving: the peers write to memory that this rank maps.
     template <typename Check>
     Code collect(const FlatRun&, const Rank&, Failure&, Check check) {
         return check();
@@ -84,7 +85,7 @@ private:
         asleep &= ~(uint64_t{1} << rank);
         while (asleep != 0) {
             const int peer = std::countr_zero(asleep);
-            if (peer >= size) return;  // the word is the peers' to write: no index without a check
+            if (peer >= size) return;  // peers can write this word, so the index is checked
             member_->doorbells[static_cast<std::size_t>(peer)]->ring();
             asleep &= asleep - 1;
         }

@@ -23,7 +23,7 @@ void ClosedGroups::add(const Arena::Block& block, Rank size) {
 void ClosedGroups::reuse() {
     const std::lock_guard lock(mutex_);
     std::erase_if(closed_, [&](const Closed& group) {
-        // Pairs with ~FlatMember: who has left has read what it wanted.
+        // Pairs with ~FlatMember: a member that has left no longer reads the memory.
         const uint32_t left = header_of(group.block.data).left.load(std::memory_order_acquire);
         if (std::cmp_less(left, group.size)) return false;
         arena_->give(group.block);
@@ -40,7 +40,7 @@ FlatMember::FlatMember(Rank own_rank, Rank group_size, uint32_t stream_count)
       backed_bytes_(stream_count) {}
 
 FlatMember::~FlatMember() {
-    // A forked child is no member.
+    // A forked child is not a member.
     if (memory == nullptr || process_ != ::getpid()) return;
     header_of(memory).left.fetch_add(1, std::memory_order_acq_rel);
     if (closed) closed->add({place, memory, round_up(layout.bytes(), page_bytes)}, size);

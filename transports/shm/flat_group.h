@@ -1,4 +1,4 @@
-// One rank's membership of a flat group, and what its operations share.
+// One rank's membership of a flat group: the state that its operations share.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace tutti::shm {
 
-/// Groups that their leader has left. Their memory is used again when all members have. Any thread.
+/// Groups that their leader has left. The arena reuses their memory once all members have left. Any
+/// thread.
 class ClosedGroups {
 public:
     explicit ClosedGroups(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
@@ -31,11 +32,11 @@ private:
 
 struct FlatMember {
     FlatMember(Rank own_rank, Rank group_size, uint32_t stream_count);
-    /// Tells the leader that this member is through with the memory.
+    /// Tells the leader that this member no longer uses the memory.
     ~FlatMember();
     FlatMember(const FlatMember&) = delete;
 
-    /// Makes sure that this rank's payload areas of a stream can take messages of that size.
+    /// Backs this rank's payload areas of a stream for messages of that size.
     Result<> prepare(uint32_t stream, std::size_t bytes);
 
     static constexpr FlatLimits limits{
@@ -43,16 +44,18 @@ struct FlatMember {
     const Rank rank;
     const Rank size;
     const FlatLayout layout;
-    std::shared_ptr<const SegmentTable> segments;  // the leader's
+    std::shared_ptr<const SegmentTable> segments;  // of the leader's process
     SegmentPlace place;
     std::byte* memory = nullptr;
-    std::shared_ptr<ClosedGroups> closed;                    // the leader's own; null elsewhere
+    // Only in the leader; nullptr in other ranks.
+    std::shared_ptr<ClosedGroups> closed;
     std::vector<std::shared_ptr<const Doorbell>> doorbells;  // by rank; this rank's own is not used
     std::vector<FlatStream> streams;
 
 private:
     const int process_;
-    std::vector<std::size_t> backed_bytes_;  // by stream: of each of this rank's payload areas
+    std::vector<std::size_t> backed_bytes_;  // by stream: backed bytes of each of this rank's
+                                             // payload areas
 };
 
 std::unique_ptr<IntrinsicGroup> make_flat_group(std::shared_ptr<FlatMember> member);

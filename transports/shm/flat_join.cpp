@@ -43,7 +43,7 @@ void GroupHost::publish(uint32_t comm, GroupOffer offer) {
     waiting_ = std::move(later);
 }
 
-// Adds the segments and doorbells that the joining process does not have yet; mostly none.
+// Adds the segments and doorbells that the joining process does not have yet; usually none.
 std::vector<int> GroupHost::fill(GroupAnswer& reply, const ShmHello& hello,
                                  const FlatMember& member) {
     std::vector<int> fds;
@@ -61,7 +61,8 @@ std::vector<int> GroupHost::fill(GroupAnswer& reply, const ShmHello& hello,
     return fds;
 }
 
-// As often as it is asked: whoever was not heard, or was refused, takes nobody else's answer.
+// Answers a repeated request again: the first answer may have been lost. An answer goes only to the
+// process that asked.
 void GroupHost::answer(const JoinRequest& request) const {
     const ShmHello& hello = request.hello;
     const GroupOffer& offer = offers_.at(hello.comm);
@@ -206,7 +207,8 @@ Result<> GroupJoiner::take(const GroupRequest& group, const GroupAnswer& answer,
                               std::move(fds[next]), answer.segment_bytes[next]));
     for (Rank rank = 0; rank < group.size; ++rank) {
         if ((answer.bells & bit(rank)) == 0) continue;
-        // An eventfd's flags belong to the description, which the leader made non-blocking.
+        // The non-blocking flag belongs to the eventfd's open file description, and the leader has
+        // set it.
         if (rank == group.rank)
             TUTTI_TRY(neighbours_->watch(leader, std::move(fds[next]), *context_.data_reactor));
         else

@@ -15,20 +15,22 @@
 
 namespace tutti::shm {
 
-/// The leader's side: answers requests with what its own join() made, keeps those that come
-/// earlier. Any thread.
+/// The leader's side: answers requests with the result of its own join(), and keeps requests that
+/// arrive before that. Any thread.
 class GroupHost {
 public:
     struct GroupOffer {
         GroupAnswer answer;
         Rank size = 0;
         uint32_t streams = 0;
-        std::weak_ptr<const FlatMember> member;  // the leader's; none when the answer is a refusal
+        std::weak_ptr<const FlatMember> member;  // the leader's membership; empty if the answer is
+                                                 // a refusal
     };
 
     void request(UniqueFd socket, const ShmHello& hello);
     void publish(uint32_t comm, GroupOffer offer);
-    /// The leader's communicator is gone: who still asks for its group is hung up on.
+    /// The leader's communicator is gone: closes the connections of ranks that still ask for its
+    /// group.
     void retire(uint32_t comm);
     void close();
 
@@ -43,7 +45,7 @@ private:
 
     std::mutex mutex_;
     bool closed_ = false;
-    std::map<uint32_t, GroupOffer> offers_;  // until the communicator is retired
+    std::map<uint32_t, GroupOffer> offers_;  // by communicator, until it is retired
     std::vector<JoinRequest> waiting_;
     IdSet retired_;
 };

@@ -1,16 +1,17 @@
 // The memory of a flat group, as all its ranks map it:
 //
-//   [who has left][per stream: who sleeps][slot headers][per slot a 64 KiB payload area]
+//   [members that have left][per stream: sleeping ranks][slot headers][per slot a 64 KiB payload
+//   area]
 //
 // with a slot for each (stream, rank, operation modulo flat_depth). A header is one line: turn, tag
 // and the payload if it has at most 24 bytes.
 //
-// Why four slots a rank and no check before one is written again. Operations of a stream run one
+// Why four slots per rank and no check before a slot is overwritten. Operations of a stream run one
 // after the other on each rank, and operation k completes on a rank only after that rank has seen
 // every peer's slot of k - 1 (for an allreduce or a barrier: of k too). So when a rank writes its
-// slot of k, over that of k - 4, it has completed k - 1 and seen every peer's slot of k - 2; that
-// peer wrote it after it had completed k - 3, and the last slots that k - 3 reads are those of k
-// - 4. With fewer slots a rank would have to ask before it writes; this way the write comes first.
+// slot of k, over that of k - 4, it has completed k - 1 and seen every peer's slot of k - 2. That
+// peer wrote it after it had completed k - 3, and the last slots that k - 3 reads are those of k -
+// 4. With fewer slots a rank would have to check before it writes.
 #pragma once
 
 #include <atomic>
@@ -21,14 +22,14 @@
 
 namespace tutti::shm {
 
-inline constexpr Rank flat_max_ranks = 64;  // one bit each in the word of sleepers
+inline constexpr Rank flat_max_ranks = 64;  // a rank's bit in the 64-bit word of sleeping ranks
 inline constexpr uint32_t flat_depth = 4;
 inline constexpr std::size_t flat_slot_bytes = 64 * 1024;
 inline constexpr std::size_t flat_inline_bytes = 24;
 
 /// The group's first line.
 struct FlatHeader {
-    std::atomic<uint32_t> left;  // members that do not look at the memory any more
+    std::atomic<uint32_t> left;  // members that no longer use the memory
 };
 
 struct FlatSlot {
@@ -43,7 +44,7 @@ public:
     FlatLayout(Rank size, uint32_t streams)
         : size_(static_cast<std::size_t>(size)), streams_(streams) {}
 
-    /// Taken at once; payload areas take memory when an operation that needs them is bound.
+    /// Allocated at once; payload areas are allocated when an operation that needs them is bound.
     std::size_t eager_bytes() const {
         return round_up((1 + streams_ + slots()) * no_share_bytes, page_bytes);
     }

@@ -17,7 +17,7 @@
 namespace tutti::shm {
 namespace {
 
-// Peers send a frame in one piece; one that stops in the middle must not hold the reactor.
+// Peers send a frame in one piece; a peer that stops in the middle must not block the reactor.
 constexpr int frame_timeout_ms = 1000;
 constexpr int bye_timeout_ms = 100;
 
@@ -33,19 +33,19 @@ Result<std::shared_ptr<const Doorbell>> make_doorbell(std::vector<UniqueFd> fds)
         return fail(Code::invalid, "shm: a peer sent {} file descriptors instead of its doorbell",
                     fds.size())
             .advice(same_version);
-    // Whatever it is that the peer passed: ringing it must not block.
+    // The peer may have passed any descriptor: ringing it must not block.
     const int flags = ::fcntl(fds[0].get(), F_GETFL);
     if (flags < 0 || ::fcntl(fds[0].get(), F_SETFL, flags | O_NONBLOCK) != 0)
         return fail_errno(errno, "shm: cannot use a peer's doorbell");
     return std::make_shared<const Doorbell>(std::move(fds[0]));
 }
 
-// A shortage of this process is no end of the peer's.
+// A shortage of memory or descriptors in this process does not mean that the peer is lost.
 bool is_shortage(const Error& error) {
     return error.code == Code::no_memory || classify_errno(error.sys_errno) == ErrnoClass::shortage;
 }
 
-// True if there is something to read; false if nothing, an error at the connection's end.
+// True: there is something to read. False: nothing yet. An error: the connection has ended.
 Result<bool> has_message(int socket) {
     std::byte first;
     const ssize_t got = ::recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -168,7 +168,7 @@ Result<> HostPeers::send_locked(HostPeer& pair, const PairMessage& message,
     return sent;
 }
 
-// The segments first: the peer finds the channel in one of them.
+// Sends new segments first, because the channel is in one of them.
 Result<> HostPeers::announce(HostPeer& pair, const PairMessage& channel, Deadline deadline) {
     const std::lock_guard lock(pair.send_mutex);
     const SegmentTable& own = *arena_->segments();
@@ -238,7 +238,7 @@ Result<> HostPeers::handle_segment(HostPeer& pair, const PairMessage& message,
             .advice(same_version);
     TUTTI_TRY(neighbours_->segments(pair.peer)->take(message.place.segment, std::move(fds[0]),
                                                      message.bytes));
-    // A message may lie in it already.
+    // The new segment may hold a message for a sleeping thread.
     ring_own();
     return {};
 }
@@ -292,7 +292,8 @@ void HostPeers::close(Deadline deadline) {
     }
     for (const auto& pair : peers) {
         context_.reactor->remove(pair->socket.get());
-        // A peer that does not even take these few bytes has stopped for good; do not wait long.
+        // A peer whose socket buffer is full even for these few bytes has stopped for good, so this
+        // does not wait long.
         const auto patience = Deadline::after_ms(deadline.left_ms(bye_timeout_ms) + 1);
         if (auto sent = send(*pair, {.kind = PairMessageKind::bye}, {}, patience); !sent)
             log::debug("shm: no bye to rank {}: {}", pair->peer, sent.error().message);

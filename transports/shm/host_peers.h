@@ -1,12 +1,12 @@
-// The connections of one rank with other processes of its host: a Unix socket each, over which
-// doorbells and segments are passed and channels announced, and whose end says that the other
-// process has ended.
+// The connections of one rank with other processes of its host: one Unix socket each. Over it,
+// processes pass doorbells and segments and announce channels. Its end means that the other process
+// has ended.
 //
 // Threads. Handlers run on the reactor's thread, one at a time, under receive_mutex_, and call the
-// sink with no other lock held. get() and send() come from any thread and hold mutex_ or a peer's
-// send_mutex only for a moment: two ranks that connect to each other at once both succeed, and both
-// connections live. A sink must not call back into the transport, nor may close() be called with a
-// lock held that a sink takes.
+// sink with no other lock held. get() and send() run on any thread and hold mutex_ or a peer's
+// send_mutex only for a moment. If two ranks connect to each other at once, both succeed, and both
+// connections live. A sink must not call back into the transport. A caller of close() must not hold
+// a lock that a sink takes.
 #pragma once
 
 #include <memory>
@@ -26,12 +26,13 @@ namespace tutti::shm {
 struct HostPeer {
     UninheritedFd socket;
     Rank peer = nobody;
-    int pid = 0;  // for messages
+    int pid = 0;  // for error messages
     bool said_bye = false;
     std::mutex send_mutex;
-    uint32_t segments_sent = 0;  // of this process's own; under send_mutex
+    uint32_t segments_sent = 0;  // the number of this process's segments sent to the peer; under
+                                 // send_mutex
     std::shared_ptr<ChannelPool> channels;
-    std::shared_ptr<const Doorbell> doorbell;  // the peer's; null until it has arrived
+    std::shared_ptr<const Doorbell> doorbell;  // the peer's; nullptr until it has arrived
     std::shared_ptr<PeerLife> life = std::make_shared<PeerLife>();
 };
 
@@ -40,18 +41,19 @@ public:
     HostPeers(const TransportContext& context, std::shared_ptr<Arena> arena,
               std::shared_ptr<Neighbours> neighbours);
 
-    /// A connection that a peer made, after its hello.
+    /// Takes over a connection that a peer made, after its hello.
     void accept(UniqueFd socket, const ShmHello& hello);
 
-    /// The connection with a peer, made if there is none. unsupported: it is out of reach.
+    /// The connection with a peer; connects if there is none. unsupported: the peer cannot be
+    /// reached.
     Result<std::shared_ptr<HostPeer>> get(const PeerAddress& peer, const net::AuthKey& key,
                                           Deadline deadline);
 
-    /// A channel towards a peer, in memory that all of them share.
+    /// Opens a channel towards a peer, in memory that both processes map.
     Result<std::unique_ptr<Sender>> open(const std::shared_ptr<HostPeer>& pair, const ChannelId& id,
                                          Deadline deadline);
 
-    /// Says bye to everyone and hangs up; afterwards the sink is not called any more.
+    /// Says bye to every peer and closes the connections; calls the sink no more after that.
     void close(Deadline deadline);
 
 private:
@@ -78,7 +80,7 @@ private:
     const std::shared_ptr<Neighbours> neighbours_;
     std::mutex receive_mutex_;
     bool closed_ = false;
-    std::vector<bool> reported_;  // by rank: the sink knows that it is lost
+    std::vector<bool> reported_;  // by rank: whether the loss was reported to the sink
     std::mutex mutex_;
     std::vector<std::shared_ptr<HostPeer>> peers_;
 };

@@ -49,10 +49,11 @@ bool Neighbours::is_rung_by(Rank leader) const {
 }
 
 Result<> Neighbours::watch(Rank leader, UniqueFd fd, Reactor& reactor) {
-    // The handler may be in its last call when this rank leaves: it keeps what it reads open.
+    // The handler holds a reference, so that its descriptor stays open if its last call overlaps
+    // with close().
     const auto own = std::make_shared<const Doorbell>(std::move(fd));
     const std::lock_guard lock(mutex_);
-    // Two groups of the same leader at once: both brought it.
+    // Two groups of the same leader were joined at once, and both passed a doorbell.
     if (watched_.contains(leader)) return {};
     TUTTI_TRY(reactor.add(own->fd(), EPOLLIN, [own](uint32_t) {
         uint64_t rings = 0;

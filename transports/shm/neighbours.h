@@ -1,9 +1,9 @@
-// The host's other ranks, as this rank's communicators share them: the memory that those ranks
-// made, and doorbells that wake them.
+// Resources shared by this rank's communicators for the host's other ranks: the segments that those
+// ranks made, and doorbells that wake them.
 //
-// The leader of a flat group makes a doorbell for every member that it cannot ring yet and passes
-// it to all who have none for that member. So a process holds at most one for each neighbour, and
-// watches one for each leader it ever followed: a further group needs no descriptor.
+// The leader of a flat group makes a doorbell for every member for which it has none, and passes it
+// to all members that have none for that member. So a process holds at most one doorbell per
+// neighbour, and watches one per leader: a further group needs no descriptor.
 #pragma once
 
 #include <map>
@@ -18,24 +18,25 @@ class Reactor;
 
 namespace tutti::shm {
 
-/// Any thread. Ranks are those of the job.
+/// Any thread. All ranks are ranks of the job.
 class Neighbours {
 public:
     Neighbours(Rank rank, int own_doorbell_fd) : rank_(rank), own_doorbell_fd_(own_doorbell_fd) {}
 
-    /// The memory that a rank's process made, as far as it was passed here.
+    /// The segments of a rank's process that this process has received.
     std::shared_ptr<SegmentTable> segments(Rank rank);
 
     using Bell = std::shared_ptr<const Doorbell>;
-    /// Null if there is none.
+    /// nullptr if there is none.
     Bell bell(Rank rank) const;
     void add_bell(Rank rank, UniqueFd fd);
-    /// The one there is, or a new one that is to be passed to that rank. system: no descriptors.
+    /// The existing doorbell, or a new one, which the caller must pass to that rank. system: no
+    /// descriptors.
     Result<Bell> make_bell(Rank rank);
 
     /// Whether that leader has passed a doorbell that wakes this process.
     bool is_rung_by(Rank leader) const;
-    /// Wakes this process's sleepers when the leader's new doorbell is rung, until close().
+    /// Wakes this process's sleeping threads when the leader rings the new doorbell, until close().
     Result<> watch(Rank leader, UniqueFd fd, Reactor& reactor);
     void close();
 

@@ -18,8 +18,8 @@ namespace {
 constexpr int close_timeout_ms = 1000;
 constexpr int64_t own_poll_after_ns = 20'000'000;
 
-// An acceptor may only be destroyed where its reactor is polled: has the reactor do it. Polls
-// itself only when no one else seems to, because other handlers may not expect to run on this
+// Has the reactor destroy the acceptor, because that is allowed only on the thread that polls it.
+// Polls here only if no other thread seems to, because other handlers may not expect to run on this
 // thread.
 void destroy_on_reactor(std::unique_ptr<net::Acceptor> acceptor, Reactor& reactor,
                         Deadline deadline) {
@@ -44,7 +44,8 @@ void destroy_on_reactor(std::unique_ptr<net::Acceptor> acceptor, Reactor& reacto
     Pace pace(Deadline::after_ms(deadline.left_ms(close_timeout_ms) + 1), {.sleep_us = 100});
     while (!errand->done.load(std::memory_order_acquire) && pace.pause())
         if (now_ns() - start_ns > own_poll_after_ns) reactor.poll(0);
-    if (!errand->done.load(std::memory_order_acquire)) reactor.poll(0);  // out of time, or nobody
+    // Out of time, or no thread polls.
+    if (!errand->done.load(std::memory_order_acquire)) reactor.poll(0);
 }
 
 class ShmTransport final : public Transport {
@@ -67,7 +68,7 @@ public:
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
     void retire(uint32_t comm) override { groups_.host()->retire(comm); }
-    void progress() override {}  // the peers read on their own
+    void progress() override {}  // each peer reads its memory itself
     IntrinsicProvider* intrinsics() override { return &flat_; }
     void close(Deadline deadline) override;
 
@@ -88,7 +89,7 @@ private:
 };
 
 Result<> ShmTransport::listen() {
-    // Better now than in the first call.
+    // Fails here rather than in the first call.
     if (const auto memory = make_shared_memory("tutti-probe", page_bytes, page_bytes); !memory) {
         Error error = memory.error();
         capabilities_.lacking = error.code == Code::unsupported;
@@ -99,7 +100,8 @@ Result<> ShmTransport::listen() {
     TUTTI_ASSIGN(const std::string token, net::random_hex(16));
     address_ = "tutti-" + token;
     TUTTI_ASSIGN(UniqueFd listener, net::listen_unix(address_));
-    // No reference to this transport: the last call of a handler may come after its end.
+    // Captures no reference to this transport: the last call of the handler may come after its
+    // destruction.
     auto handler = [peers = peers_, groups = groups_.host()](UniqueFd socket, Bytes in) {
         const auto hello = shm::decode_hello(in);
         if (!hello)
@@ -123,7 +125,7 @@ Result<std::unique_ptr<Sender>> ShmTransport::open(const ChannelId& id, const Pe
 void ShmTransport::close(Deadline deadline) {
     if (acceptor_) destroy_on_reactor(std::move(acceptor_), *context_.reactor, deadline);
     groups_.host()->close();
-    // Nothing to flush: what was sent lies in memory that its readers map.
+    // Nothing to flush: sent messages are in memory that the readers map.
     peers_->close(deadline);
     neighbours_->close();
 }

@@ -3,7 +3,7 @@
 namespace tutti::shm {
 namespace {
 
-// The largest text that fits a frame beside an answer's other fields.
+// The largest text that fits in a frame with an answer's other fields.
 constexpr std::size_t max_text_bytes =
     max_frame_bytes - 64 - SegmentTable::max_segments * sizeof(uint64_t);
 

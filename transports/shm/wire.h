@@ -15,25 +15,25 @@ inline constexpr char same_namespace[] =
     "to TUTTI_TRANSPORT";
 
 enum class HelloKind : uint8_t {
-    pair = 1,   // channels and messages between two ranks, for as long as both live
+    pair = 1,   // channels and messages between two ranks, until either ends
     group = 2,  // one request to join a flat group, one answer
 };
 
 struct ShmHello {
     HelloKind kind = HelloKind::pair;
-    Rank rank = nobody;  // pair: of the job; group: of the communicator
-    uint32_t comm = 0;   // group only, as the rest
+    Rank rank = nobody;  // pair: the rank in the job; group: in the communicator
+    uint32_t comm = 0;   // this field and the following: group only
     Rank size = 0;
     uint32_t streams = 0;
-    uint32_t segments = 0;  // of the leader's that the asking process has
-    uint64_t bells = 0;     // members whose doorbells it has; its own: that the leader can ring it
+    uint32_t segments = 0;  // the number of the leader's segments that the asking process has
+    uint64_t bells = 0;     // members whose doorbells it has; its own bit: the leader can ring it
 };
 
 enum class PairMessageKind : uint8_t {
-    doorbell = 1,  // + eventfd: the first message of each side
-    segment = 2,   // + memory: its number and length
-    channel = 3,   // comm and lane say which, place where
-    bye = 4,       // the end that follows is an orderly one
+    doorbell = 1,  // with an eventfd: the first message of each side
+    segment = 2,   // with the memory: its number and length
+    channel = 3,   // comm and lane name it, place is its memory
+    bye = 4,       // the sender is about to close the connection in order
 };
 
 struct PairMessage {
@@ -44,8 +44,8 @@ struct PairMessage {
     uint64_t bytes = 0;  // of a segment
 };
 
-/// The leader's answer to a group request. With ok come descriptors: of the segments from the first
-/// that the asking process has not, then of the doorbells of `bells`, one for each bit.
+/// The leader's answer to a group request. If it is ok, descriptors come with it: of the segments
+/// that the asking process does not have, then of the doorbells in `bells`, one for each bit.
 struct GroupAnswer {
     Code code = Code::ok;
     SegmentPlace place;

@@ -1,4 +1,4 @@
-// Ownership, life and death of a connection.
+// Ownership, progress and end of a connection.
 #include "transports/tcp/connection.h"
 
 #include <sys/epoll.h>
@@ -31,7 +31,7 @@ Result<> Connection::watch() {
 
 void Connection::forget_flows() {
     const bool alive = health() == Code::ok;
-    if (!alive) entry_.ready().clear();  // nothing leaves it by being sent any more
+    if (!alive) entry_.ready().clear();  // a lost connection sends nothing more
     flows_.forget(
         [&](const Flow& flow) {
             return flow.ready.load(std::memory_order_relaxed) || input_.is_arriving(flow) ||
@@ -58,7 +58,8 @@ void Connection::progress() {
 }
 
 void Connection::on_events(uint32_t events) {
-    if (!entry_.try_enter()) return;  // level-triggered: asked again if the owner leaves anything
+    // Level-triggered: the reactor calls again if the owner leaves anything.
+    if (!entry_.try_enter()) return;
     flush();
     receive(false);
     if ((events & EPOLLOUT) != 0 && health() == Code::ok && !output_.pending())
@@ -66,14 +67,14 @@ void Connection::on_events(uint32_t events) {
     exit();
 }
 
-/// Writes until nothing is queued or the kernel takes no more.
+/// Writes until nothing is queued or the kernel's buffer is full.
 void Connection::flush() {
     entry_.ready().take_added();
     while (health() == Code::ok && output_.broken_errno() == 0 &&
            (output_.pending() || output_.gather(entry_.closing())))
         if (!output_.write(socket_)) break;
     if (output_.broken_errno() == 0 || health() != Code::ok) return;
-    // The last bytes of the peer are still to be had, its goodbye maybe among them.
+    // Reads the peer's last bytes, which may include its goodbye.
     receive(true);
     end(fmt::format("sending to it failed: {}", std::strerror(output_.broken_errno())));
 }
@@ -98,7 +99,7 @@ void Connection::close_sender(Flow& flow) {
     if (const Guard guard(*this); guard) flows_.close_sender(flow);
 }
 
-// Unread messages are dropped, here and as they come, so that the sender gets its credits.
+// Drops unread messages, now and when more arrive, so that the sender gets its credits.
 void Connection::close_receiver(Flow& flow) {
     const Guard guard(*this);
     if (!guard) return;
@@ -126,7 +127,7 @@ void Connection::reject(const Flow& flow, const std::string& cause) {
 
 // ---- the end ---------------------------------------------------------------------------------
 
-/// culprit: own if this rank lacks something.
+/// culprit: own if this rank lacks a resource.
 void Connection::end(const std::string& cause, Culprit culprit) {
     if (health() != Code::ok) return;
     if (!input_.bye_received()) entry_.add_loss(options_.rank, options_.peer, cause, culprit);
@@ -142,13 +143,14 @@ void Connection::hang_up() {
 }
 
 void Connection::begin_close(Deadline deadline) {
-    // The socket's events would find the connection taken, again and again.
+    // Removes the socket from the reactor, which would otherwise report its events again and again
+    // while this thread owns the connection.
     entry_.begin_close(deadline, [this] { socket_.unwatch(); });
 }
 
 bool Connection::close_step() {
     if (health() != Code::ok) return true;
-    // Reading goes on: the peer may be unable to take ours before it got rid of its own.
+    // Keeps reading: the peer may be unable to read our bytes before its own are sent.
     receive(true);
     flush();
     if (health() != Code::ok) return true;

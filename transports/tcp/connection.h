@@ -1,4 +1,5 @@
-// One TCP connection to a peer. It carries every channel that either side opened on it, both ways.
+// One TCP connection to a peer. It carries all channels that either side opened, in both
+// directions.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 
 namespace tutti::tcp {
 
-/// A thread that comes in sends and receives what is possible at once, for all channels. From the
-/// end of the connection on no queue is looked at: health() says so to the channels.
+/// A thread that enters sends and receives as much as possible at once, for all channels. After the
+/// connection has ended no thread reads the queues; health() tells the channels.
 class Connection : public std::enable_shared_from_this<Connection> {
 public:
     struct Options {
@@ -21,23 +22,24 @@ public:
         std::atomic<int>* unsent = nullptr;
         ChannelEvents* events = nullptr;
         PeerLimits limits = {};
-        std::size_t max_message_bytes = tcp::max_message_bytes;  // that this rank takes
+        // The largest message that this rank accepts.
+        std::size_t max_message_bytes = tcp::max_message_bytes;
     };
     Connection(UniqueFd fd, const Options& options);
     ~Connection();
 
-    /// Registers with the data reactor; once a shared_ptr owns it.
+    /// Registers with the data reactor. Call it once a shared_ptr owns the connection.
     Result<> watch();
     Result<std::unique_ptr<Sender>> open(const ChannelId& id);
-    /// Sends and receives what is possible now; nothing if another thread is in.
+    /// Sends and receives what is possible now; does nothing if another thread is in.
     void progress();
 
     Rank peer() const { return options_.peer; }
     Code health() const { return health_.load(std::memory_order_acquire); }
 
-    /// Closing: begin takes the connection for good, waiting at most until the deadline for a
-    /// thread that is still delivering events; step sends and receives, and is true once the peer's
-    /// kernel has everything; end hangs up.
+    /// Closing: begin takes the connection for good, and waits at most until the deadline for a
+    /// thread that is still delivering events. step sends and receives, and returns true once the
+    /// peer's kernel has all bytes. end closes the socket.
     void begin_close(Deadline deadline);
     bool close_step();
     void end_close();
@@ -45,7 +47,7 @@ public:
 
     // For the channels.
     Code health(const Flow&) const { return health(); }
-    /// A sleeper is woken by its socket as it is.
+    /// Does nothing: the socket's readiness wakes a sleeping thread.
     void arm(bool on) { static_cast<void>(on); }
     void schedule_send(Flow& flow);
     void cancel_sends(Flow& flow);
@@ -78,10 +80,10 @@ private:
     const SleeperWaker waker_;
     DataSocket socket_;
     std::atomic<Code> health_{Code::ok};
-    std::atomic<std::size_t> unread_bytes_{0};  // of large messages, in cells
+    std::atomic<std::size_t> unread_bytes_{0};  // bytes of large messages, in cells
 
     EngineEntry<Flow> entry_;
-    // The owner's.
+    // Used by the owner only.
     FlowTable<Flow> flows_;
     LateMessages late_{unread_bytes_};
     Input input_;

@@ -13,11 +13,11 @@ using tutti::credits_per_channel;
 
 inline constexpr uint32_t protocol_version = 3;
 
-/// Large enough that system calls and headers do not count, small enough that a message the kernel
+/// So large that system calls and headers do not matter, so small that a message that the kernel
 /// has just written is still in the second-level cache when it is reduced.
 inline constexpr std::size_t max_message_bytes = 256 * 1024;
-/// Between hosts that lie far apart messages are larger, as far as both ranks' windows allow: a
-/// lane of few messages must last for a round trip.
+/// Between hosts that are far apart messages are larger, as far as both ranks' windows allow: a
+/// lane's few messages must last for a round trip.
 inline constexpr std::size_t max_far_message_bytes = std::size_t{64} << 20;
 /// A rank's answer to a hello, before the first frame. crossing: the answering rank is connecting
 /// to the caller at the same time, and both ranks use that connection.
@@ -32,8 +32,8 @@ struct Header {
     uint32_t magic = 0;
     uint32_t comm = 0;
     uint16_t lane = 0;
-    uint16_t credits = 0;  // given back for the opposite direction of the same (comm, lane)
-    uint32_t bytes = 0;    // of payload behind this header; data only
+    uint16_t credits = 0;  // returned for the opposite direction of the same (comm, lane)
+    uint32_t bytes = 0;    // of the payload after this header; data only
     Tag tag;
 
     static Header of(Kind kind, const ChannelId& id) {

@@ -1,5 +1,5 @@
-// A connection's incoming direction: bytes from the socket, messages to their places. Everything a
-// peer sends is checked before it is used.
+// A connection's incoming direction: it reads bytes from the socket and puts messages in their
+// places. It checks everything that a peer sends before use.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace tutti::tcp {
 
-/// At most one message is arriving. Its bytes go where its receiver wanted it, or to a cell of its
-/// flow; a frame that breaks the rules ends the connection, and nothing behind it is looked at.
+/// At most one message is arriving. Its bytes go to the memory that its receiver offered, or to a
+/// cell of its flow. A malformed frame ends the connection, and no later bytes are read.
 class Input {
 public:
     /// Both directions of the connection share these.
@@ -31,15 +31,15 @@ public:
     Input(const ConnectionParts& shared, const PeerLimits& limits, std::size_t longest);
 
     /// Reads until the kernel has no more, or a large message should wait for its offer. False: the
-    /// connection is over.
+    /// connection has ended.
     bool receive(int fd, bool everything);
     const InputFailure& failure() const { return failure_; }
     bool bye_received() const { return bye_received_; }
     bool is_arriving(const Flow& flow) const { return flow_ == &flow; }
-    /// Nothing of the flow lies in the caller's memory afterwards, neither whole messages nor one
-    /// that is arriving. False: there is no memory for copies.
+    /// Moves the flow's messages, whole or arriving, out of the caller's memory. False: there is no
+    /// memory for copies.
     bool copy_offered(Flow& flow);
-    /// Nothing is arriving any more.
+    /// Forgets the message that is arriving.
     void clear() { flow_ = nullptr; }
 
 private:
@@ -68,7 +68,7 @@ private:
     std::unique_ptr<std::byte[]> input_;
     std::size_t begin_ = 0, end_ = 0;
     std::size_t limit_ = input_bytes;
-    Flow* flow_ = nullptr;  // whose message is arriving
+    Flow* flow_ = nullptr;  // the flow of the arriving message
     Header header_;
     std::byte* to_ = nullptr;
     int cell_ = CellPool::none;

@@ -6,8 +6,8 @@
 
 namespace tutti::tcp {
 
-/// The flow stands for all channels of retired communicators: it takes their messages, and lines up
-/// for the credits.
+/// This flow stands for all channels of retired communicators: it receives their messages, and
+/// queues to send their credits.
 struct LateMessages {
     explicit LateMessages(std::atomic<std::size_t>& unread_bytes) : flow({}, unread_bytes) {}
     Flow flow;

@@ -14,8 +14,8 @@ class Reactor;
 
 namespace tutti::tcp {
 
-/// While output waits for room in the kernel, the reactor watches for that room, and the socket is
-/// counted among those with unsent output. After shut_down() neither is so.
+/// While output waits for room in the kernel's buffer, the reactor watches for that room, and the
+/// context counts the socket as one with unsent output. shut_down() ends both.
 class DataSocket {
 public:
     DataSocket(UniqueFd fd, Reactor* reactor, std::atomic<int>* unsent)
@@ -24,17 +24,17 @@ public:
     int fd() const { return fd_.get(); }
     Result<> watch(std::function<void(uint32_t)> on_events);
     void unwatch();
-    /// The kernel takes no more for now.
+    /// The kernel's buffer is full.
     void output_waits() {
         watch_output(true);
         count_unsent(true);
     }
-    /// All is written. The watch is left on: a busy connection would pay for a system call twice
-    /// per message. The reactor's next look, if there ever is one, takes it off.
+    /// All output is written. Leaves the watch on, because a busy connection would pay for two
+    /// system calls per message. The next event for room, if any, removes it.
     void output_written() { count_unsent(false); }
     void unwatch_output() { watch_output(false); }
 
-    /// The peer hears that nothing more comes. Any number of times.
+    /// Shuts down the sending half, so that the peer sees the end. May be called several times.
     void finish_sending();
     /// Whether the peer's kernel has everything.
     bool is_acknowledged() const;
@@ -49,7 +49,7 @@ private:
     Reactor* const reactor_;
     std::atomic<int>* const unsent_count_;
     bool output_watched_ = false;
-    bool unsent_ = false;  // counted
+    bool unsent_ = false;  // counted in unsent_count_
     bool finished_ = false;
 };
 

@@ -1,7 +1,8 @@
-// The TCP transport: a listener, and a connection per peer, made when it is first needed.
+// The TCP transport: a listener, and one connection per peer, made at its first use.
 //
-// One for both directions: the kernel then acknowledges a message with the next one the other way,
-// and so do our credits. Of two calls that cross, the lower rank's goes through.
+// One connection serves both directions: the kernel then acknowledges a message with the next one
+// in the opposite direction, and our credits travel the same way. If two ranks call each other at
+// once, the lower rank's connection is used.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -29,12 +30,12 @@ namespace {
 using tcp::Connection;
 using ConnectionPtr = std::shared_ptr<Connection>;
 
-// Up to this many sockets are read directly, which is quickest; beyond, epoll says which.
+// progress() polls up to this many sockets directly, which is fastest; with more it asks epoll.
 constexpr std::size_t direct_limit = 4;
-// Connections that one rank may have made to us: it needs one.
+// The most connections that one rank may have made to this rank: it needs one.
 constexpr std::ptrdiff_t accepted_limit = 4;
 constexpr int close_poll_ms = 2;
-constexpr int64_t gone_patience_ms = 40;  // at the end, with what goes to a peer that is gone
+constexpr int64_t gone_patience_ms = 40;  // at close, for bytes to a peer that is gone
 // If two ranks connect to each other at once, the rank whose attempt is dropped waits this long for
 // the other's connection before it tries again.
 constexpr int64_t crossing_ms = 500;
@@ -84,8 +85,8 @@ private:
     Result<ConnectionPtr> handshake(const PeerAddress& peer, Deadline deadline);
     template <typename Over>
     void wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Over over);
-    /// A peer's answer to our hello: it has taken the connection, or its own call to us is
-    /// under way, and this one was closed.
+    /// A peer's answer to our hello: it uses this connection, or its own connection to us is in
+    /// progress, and this one was closed.
     struct Introduction {
         tcp::Answer answer = tcp::Answer::crossing;
         UniqueFd fd;
@@ -94,7 +95,7 @@ private:
     Result<Introduction> call_once(const PeerAddress& peer, Deadline deadline) const;
     Result<Introduction> introduce(UniqueFd fd, Deadline deadline) const;
     ConnectionPtr find(Rank peer);
-    // With the lock.
+    // The caller holds the lock.
     ConnectionPtr find_locked(Rank peer) const;
     Result<ConnectionPtr> add(UniqueFd fd, Rank peer);
     std::optional<tcp::Answer> answer(Rank peer) const;
@@ -111,12 +112,13 @@ private:
     Retired retired_;
     SinkEvents events_;
 
-    std::mutex mutex_;  // guards what follows
+    std::mutex mutex_;  // guards the members below
     std::condition_variable changed_;
-    std::set<Rank> calling_;  // two threads that open to one peer make one connection
-    std::set<Rank> called_;   // whose connections we made
-    std::vector<ConnectionPtr> connections_;  // kept to the end: progress() reads without the lock
-    std::set<Rank> gone_;                     // as others found out, or given up
+    std::set<Rank> calling_;  // so that two threads that open channels to one peer make one
+                              // connection
+    std::set<Rank> called_;   // peers with a connection that this rank made
+    std::vector<ConnectionPtr> connections_;  // kept until close: progress() reads without the lock
+    std::set<Rank> gone_;                     // found dead by other ranks
     bool closed_ = false;
 
     std::array<std::atomic<Connection*>, direct_limit> direct_{};
@@ -151,7 +153,7 @@ Result<> TcpTransport::listen() {
 
 // ---- reaching peers --------------------------------------------------------------------------
 
-// A loopback address means something on its own host only.
+// A loopback address is valid only on its own host.
 bool TcpTransport::usable(const net::HostPort& address, const PeerAddress& peer) const {
     // If this rank listens on loopback only, all its peers are on this machine, even if they act as
     // several hosts.
@@ -175,7 +177,8 @@ Result<std::unique_ptr<Sender>> TcpTransport::open(const ChannelId& id, const Pe
                 fmt::format("connecting to rank {} at '{}' by TCP", peer.rank, peer.address));
 }
 
-/// A lower rank that cannot reach us gives up some time, and our own call then goes through.
+/// A lower rank that cannot reach this rank gives up after some time; then this rank's own call
+/// succeeds.
 Result<ConnectionPtr> TcpTransport::handshake(const PeerAddress& peer, Deadline deadline) {
     const Rank rank = peer.rank;
     std::unique_lock lock(mutex_);
@@ -197,7 +200,7 @@ Result<ConnectionPtr> TcpTransport::handshake(const PeerAddress& peer, Deadline 
             called_.insert(rank);
             return add(std::move(called->fd), rank);
         }
-        // Never 0, which would be for ever.
+        // Never 0, which would mean no limit.
         const int64_t limit_ms = std::max<int64_t>(1, deadline.left_ms(crossing_ms));
         wait_until(lock, Deadline::after_ms(limit_ms), [&] { return find_locked(rank); });
         if (deadline.passed() && !find_locked(rank))
@@ -212,8 +215,8 @@ Result<ConnectionPtr> TcpTransport::handshake(const PeerAddress& peer, Deadline 
     }
 }
 
-/// Or until the transport is closed. With manual progress it is this thread that accepts, so it
-/// does in between.
+/// Also returns when the transport is closed. With manual progress this thread must accept
+/// connections itself, so it serves the reactor between waits.
 template <typename Over>
 void TcpTransport::wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Over over) {
     constexpr auto turn = std::chrono::milliseconds(1);
@@ -302,7 +305,7 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
     return connection;
 }
 
-// Without a Connection: there is nothing more to say or to hear.
+// Without a Connection, because no other message follows.
 void TcpTransport::send_goodbye(int fd) {
     tcp::Header bye;
     bye.magic = tcp::Header::magic_of(tcp::Kind::bye);
@@ -311,12 +314,12 @@ void TcpTransport::send_goodbye(int fd) {
         log::debug("tcp: no goodbye: {}", std::strerror(errno));
 }
 
-// A fresh socket's buffer has room.
+// A new socket's buffer has room for it.
 bool TcpTransport::send_answer(int fd, tcp::Answer answer) {
     return ::send(fd, &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof answer;
 }
 
-/// nullopt: it is refused.
+/// nullopt: refuses the connection.
 std::optional<tcp::Answer> TcpTransport::answer(Rank peer) const {
     const bool ours = calling_.contains(peer) || (called_.contains(peer) && find_locked(peer));
     if (ours && context_.rank < peer) return tcp::Answer::crossing;

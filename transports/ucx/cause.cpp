@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kept_ns = 1'000'000'000;
 constexpr std::size_t most_kept = 16;
-// Below this, registering memory with a network card soon fails.
+// With a lower limit, registering memory with a network card soon fails.
 constexpr rlim_t enough_locked_bytes = rlim_t{64} << 20;
 // Words of UCX's messages about memory that a network card could not register.
 constexpr std::array of_cards = {"ibv_", "mlock", "MEMLOCK", "ulimit"};
@@ -23,7 +23,7 @@ struct Logged {
     int64_t at_ns = 0;
     std::string text;
 };
-// By time.
+// Ordered by time.
 std::vector<Logged>& logged() {
     static thread_local std::vector<Logged> logged;
     return logged;

@@ -1,5 +1,5 @@
-// Why UCX refuses something. It returns a status and logs the reason, which may be any of a full
-// /dev/shm, a missing /proc or a limit: errors of ours quote what it logged.
+// Finds the reason of a UCX error. UCX returns a status and only logs the reason, such as a full
+// /dev/shm, a missing /proc or a limit. So tutti's errors quote UCX's log.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace tutti::ucx {
 
-/// An error that UCX has logged on this thread; kept for a second.
+/// Records an error that UCX has logged on this thread; kept for a second.
 void note_error(std::string_view text);
 
-/// For the end of a message: what UCX has logged first on this thread since then (steady clock), as
-/// what it logs after that follows from it; if it has not, or speaks of a network card, how much
-/// memory this process may lock. May be empty.
+/// The end of an error message: the first error that UCX has logged on this thread since start_ns
+/// (steady clock), because later ones follow from it. If there is none, or it is about a network
+/// card: how much memory this process may lock. May be empty.
 std::string cause_since(int64_t start_ns);
 
 }  // namespace tutti::ucx

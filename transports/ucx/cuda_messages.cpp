@@ -14,7 +14,7 @@ class PortCudaMessages final : public CudaMessages {
 public:
     explicit PortCudaMessages(UcxPort& port) : port_(port) {}
 
-    /// Over sockets UCX would copy it through the host as well, and later.
+    /// Over sockets UCX would copy the payload through the host too, and later.
     bool takes_device(Rank rank) const override {
         const UcxPort::UcxPeer* const peer = port_.find(rank);
         return peer && !peer->slow;
@@ -34,10 +34,10 @@ private:
     void enter(Current& current, const std::byte* memory);
 
     UcxPort& port_;
-    std::optional<device::Context> context_;  // from the first message in its memory on
+    std::optional<device::Context> context_;  // set at the first message in a GPU's memory
 };
 
-// Makes the memory's device current. The first one's is right for all: a rank has one device.
+// Makes the memory's device current. A rank has one device, so the first memory's serves for all.
 void PortCudaMessages::enter(Current& current, const std::byte* memory) {
     if (const device::Driver* const driver = device::driver(); driver && !context_) {
         const auto kind = device::ask_driver(*driver, memory);
@@ -48,7 +48,7 @@ void PortCudaMessages::enter(Current& current, const std::byte* memory) {
     if (context_) current.emplace(*context_);
 }
 
-// Always by rendezvous: what came along would lie in memory of the host's.
+// Always by rendezvous: an eager payload would arrive in the host's memory.
 Progress PortCudaMessages::send_from_device(Rank rank, const std::byte* header,
                                             const std::byte* data, std::size_t bytes,
                                             void* context) {

@@ -24,7 +24,7 @@ constexpr const char* file_name = "libuct.so.0";
     X(uct_md_query_tl_resources)  \
     X(uct_release_tl_resource_list)
 
-/// The layer below UCP. Its structures are those of the version that we were built with.
+/// The layer below UCP. Its structures are those of the version that tutti was built with.
 struct Uct {
 #define TUTTI_UCT_DECLARE(function) decltype(&::function) function = nullptr;
     TUTTI_UCT_FUNCTIONS(TUTTI_UCT_DECLARE)
@@ -76,7 +76,7 @@ std::string_view kind_of(uct_device_type_t type) {
     }
 }
 
-// A memory domain is what UCX registers memory with: an adapter, or a way of sharing memory.
+// A memory domain is UCX's registration target: an adapter, or a way of sharing memory.
 void add_domain(std::vector<Device>& out, const Uct& uct, uct_component_h component,
                 const std::string& domain) {
     uct_md_config_t* config = nullptr;

@@ -14,16 +14,18 @@ namespace tutti::ucx {
 namespace {
 
 constexpr const char* file_name = "libucp.so.0";
-// Active messages with rendezvous, and errors of shared memory's endpoints.
+// The first version with active messages by rendezvous, and with error reports of shared memory's
+// endpoints.
 constexpr unsigned oldest_major = 1, oldest_minor = 13;
 
-// ucs/debug/log_def.h, which not every distribution installs: 0 stops, 1 goes on to the next.
-// Levels go from 0, fatal, to more and more.
+// From ucs/debug/log_def.h, which not every distribution installs: 0 stops, 1 continues with the
+// next handler. Levels go from 0, fatal, upwards to more detail.
 constexpr int error_level = 1;
 using LogHandler = int (*)(const char* file, unsigned line, const char* function, int level,
                            const void* component, const char* message, va_list arguments);
 
-// UCX says on standard error what its callers hear as a status, in front of every peer's death.
+// Keeps UCX's errors off standard error: UCX also returns them as a status, and logs some before
+// every peer's death.
 __attribute__((format(printf, 6, 0))) int take_log(const char*, unsigned, const char*, int level,
                                                    const void*, const char* message,
                                                    va_list arguments) {
@@ -77,7 +79,7 @@ Result<Library> open_library() {
 }  // namespace
 
 Result<const Library*> load_library() {
-    // Never closed: it may have hooked the process's memory functions.
+    // Never closed: UCX may have hooked the process's memory functions.
     static const Result<Library> library = open_library();
     if (!library) return tl::unexpected(library.error());
     return &*library;

@@ -1,6 +1,6 @@
-// UCX as it is found at run time. It is loaded when a communicator first asks for it and not
-// before: its mere presence in a process installs signal handlers and reads dozens of settings,
-// which is nothing that users of the other transports have asked for.
+// Finds UCX at run time. The library is loaded when a communicator first asks for it: loading it
+// installs signal handlers and reads dozens of settings, which users of other transports do not
+// want.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -50,10 +50,10 @@ struct Library {
     std::string version;  // "1.13"
 };
 
-/// The one of this process. unsupported: there is none, or it is too old.
+/// The UCX of this process. unsupported: there is none, or it is too old.
 Result<const Library*> load_library();
 
-/// Whether it has loaded a part for CUDA, usable or not.
+/// Whether UCX has loaded its CUDA part, usable or not.
 bool built_with_cuda(const Library& library);
 
 }  // namespace tutti::ucx

@@ -1,4 +1,4 @@
-// A port's messages, both ways.
+// A port's messages, in both directions.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -59,7 +59,7 @@ Progress UcxPort::started(UcxRequest& request, ucs_status_ptr_t result) {
     if (result == nullptr) return Progress::done;
     const ucs_status_t status = UCS_PTR_STATUS(result);
     if (status == UCS_ERR_NO_RESOURCE) return Progress::busy;
-    // Not to have begun it is ours: of what happens to the endpoint the handler tells.
+    // The send never began: this process is at fault. on_failure() reports a failed endpoint.
     mark_failed(peer, status, status == UCS_ERR_IO_ERROR || is_own(status));
     return Progress::failed;
 }
@@ -74,7 +74,7 @@ void UcxPort::finish(UcxRequest& request, bool ok) {
         whole->ok &= ok;
         if (--whole->left == 0) finish(*whole, true);
     }
-    // Without a context nobody waits for it, or no longer.
+    // Without a context the engine does not wait for it, or no longer.
     if (!context) return;
     const Code code = ok ? Code::ok : Code::peer_lost;
     fetches ? events_.fetched(context, code) : events_.sent(context, code);
@@ -83,8 +83,7 @@ void UcxPort::finish(UcxRequest& request, bool ok) {
 void UcxPort::on_sent(void* request, ucs_status_t status, void* ours) {
     auto& mine = *static_cast<UcxRequest*>(ours);
     UcxPort& port = *mine.port;
-    // Newer UCX ends a message that it cannot move without ending the endpoint, and nothing else
-    // would come of it.
+    // Newer UCX versions end such a message but not its endpoint, so this reports the loss.
     if (status != UCS_OK) port.mark_failed(*mine.peer, status, is_own(status));
     port.finish(mine, status == UCS_OK);
     port.ucx_.ucp_request_free(request);
@@ -96,7 +95,7 @@ void UcxPort::on_fetched(void* request, ucs_status_t status, std::size_t length,
 }
 
 ucp_request_param_t UcxPort::send_param(UcxRequest& request, uint32_t flags) {
-    ucp_request_param_t param;  // of which UCX reads what the mask names
+    ucp_request_param_t param;  // UCX reads only the fields that the mask names
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                          UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     param.cb.send = &on_sent;
@@ -124,7 +123,7 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
                                         fabric::header_bytes, from, copied ? 1 : bytes, &param));
 }
 
-/// With the message in one piece.
+/// A request that holds header and payload in one piece.
 UcxPort::UcxRequest& UcxPort::join(UcxPeer& peer, const std::byte* header, const std::byte* data,
                                    std::size_t bytes, void* context) {
     UcxRequest& request = take_request(peer, context, false);
@@ -154,7 +153,7 @@ Progress UcxPort::send_crossing(Rank rank, const std::byte* header, const std::b
                        second && peer->second ? peer->second : peer->endpoint, bytes);
 }
 
-// Nothing of it is under way when it fails; once something is, the event says how it ended.
+// If it returns failed or busy, no piece is in progress; otherwise the event reports the result.
 Progress UcxPort::send_pieces(UcxPeer& peer, const std::byte* header, const std::byte* data,
                               std::size_t bytes, void* context) {
     PieceHeader piece;
@@ -175,7 +174,7 @@ Progress UcxPort::send_pieces(UcxPeer& peer, const std::byte* header, const std:
                                               std::min(piece_bytes, bytes - piece.offset), &param));
         if (result == Progress::pending) ++whole.left;
         if (result == Progress::busy && piece.offset > 0) {
-            // The peer has a part, and no other message can end what that began.
+            // The peer has received a part, and no later message can complete it.
             mark_failed(peer, UCS_ERR_NO_RESOURCE, true);
             result = Progress::failed;
         }
@@ -188,7 +187,7 @@ Progress UcxPort::send_pieces(UcxPeer& peer, const std::byte* header, const std:
     return failed ? result : Progress::done;
 }
 
-/// The data is there during the event only.
+/// The data is valid during the event only.
 ucs_status_t UcxPort::handle_joined(const void* data, std::size_t length) {
     Arrival arrival;
     arrival.header = static_cast<const std::byte*>(data);
@@ -241,7 +240,7 @@ ucs_status_t UcxPort::on_piece(void* self, const void* header, std::size_t heade
     return UCS_OK;
 }
 
-/// The message that a piece belongs to. The engine says where it is wanted when the first comes.
+/// The message of a piece. When the first piece arrives, the engine says where the payload goes.
 UcxPort::KeptArrival* UcxPort::arriving(UcxPeer& peer, const PieceHeader& piece) {
     for (KeptArrival* kept : peer.arriving)
         if (kept->number == piece.number) return kept;
@@ -276,7 +275,7 @@ void UcxPort::handle_piece(UcxPeer& peer, const PieceHeader& piece, const void* 
         events_.fetched(kept->context, Code::ok);
 }
 
-/// Ends a lost peer's incomplete messages: their other pieces will not come.
+/// Ends a lost peer's incomplete messages: their other pieces will not arrive.
 void UcxPort::end_arriving(UcxPeer& peer) {
     for (KeptArrival* kept : std::exchange(peer.arriving, {})) {
         kept->left = 0;
@@ -311,7 +310,7 @@ Progress UcxPort::fetch(KeptArrival& kept, std::byte* where, std::size_t bytes, 
     param.memory_type = memory;
     const bool copied = memory == UCS_MEMORY_TYPE_HOST && copies(*kept.peer);
     void* const to = copied ? const_cast<void*>(as_payload(param, request, where, bytes)) : where;
-    // From here on it is UCX's, whatever becomes of it.
+    // From here on the data is UCX's, even if the call fails.
     return started(request, ucx_.ucp_am_recv_data_nbx(worker_, std::exchange(kept.data, nullptr),
                                                       to, copied ? 1 : bytes, &param));
 }

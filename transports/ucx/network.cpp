@@ -10,7 +10,7 @@ namespace tutti::ucx {
 namespace {
 
 constexpr std::array shared_memory = {"posix", "sysv", "cma", "xpmem", "knem"};
-// They reach no other process, or memory of devices only.
+// These reach no other process, or only devices' memory.
 constexpr std::array others = {"self", "cuda", "gdr_copy", "rocm", "ze_", "gaudi"};
 constexpr double gbs_of_gigabit = 0.125;
 
@@ -27,14 +27,14 @@ double bandwidth_of(std::string_view device, const std::filesystem::path& adapte
                      "rate");
     std::string rate;
     std::getline(in, rate);
-    double gigabits = 0;  // not atof: the program's locale may have a comma for the point
+    double gigabits = 0;  // not atof: the program's locale may use a decimal comma
     std::from_chars(rate.data(), rate.data() + rate.size(), gigabits);
     return gigabits * gbs_of_gigabit;
 }
 
 }  // namespace
 
-// A line each: "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0".
+// One line each: "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0".
 OpenedNetworks find_network(const std::string& context, const std::filesystem::path& adapters) {
     OpenedNetworks network;
     bool tcp = false, shared = false;

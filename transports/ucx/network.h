@@ -8,13 +8,14 @@
 namespace tutti::ucx {
 
 struct OpenedNetworks {
-    bool sockets = false;         // between hosts there is nothing else
-    bool sockets_within = false;  // nor within one
-    bool cards = false;           // there are network cards that move data themselves
-    double bandwidth_gbs = 0;     // of the fastest port that is not a socket; 0: not known
+    bool sockets = false;         // all data between hosts goes over sockets
+    bool sockets_within = false;  // and within a host too
+    bool cards = false;           // some network cards move data without the processor
+    double bandwidth_gbs = 0;     // of the fastest port that is not a socket; 0: unknown
 };
 
-/// context: what ucp_context_print_info writes. adapters: where the kernel says how fast they are.
+/// context: the output of ucp_context_print_info. adapters: the folder in which the kernel reports
+/// their speed.
 OpenedNetworks find_network(const std::string& context,
                             const std::filesystem::path& adapters = "/sys/class/infiniband");
 

@@ -29,7 +29,7 @@ std::size_t pack(void* state, std::size_t offset, void* to, std::size_t room) {
     if (payload.memory)
         std::memcpy(to, payload.memory + offset, bytes);
     else
-        std::memset(to, 0, bytes);  // its endpoint is closed
+        std::memset(to, 0, bytes);  // the payload's endpoint is closed
     return bytes;
 }
 

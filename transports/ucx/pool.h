@@ -1,5 +1,4 @@
-// Objects that stay where they are, so that a library may hold their addresses. A steady state
-// allocates nothing.
+// Objects that keep their address, because a library may hold it. A steady state allocates nothing.
 #pragma once
 
 #include <array>
@@ -27,7 +26,7 @@ public:
         one.next = free_;
         free_ = &one;
     }
-    /// Also those that are free.
+    /// Includes the free objects.
     template <typename Do>
     void each(Do act) {
         for (const auto& block : blocks_)

@@ -13,10 +13,10 @@
 namespace tutti::ucx {
 namespace {
 
-// A disconnect waits this long for UCX to give a peer's operations back. A network card ends them
-// within milliseconds. A failed operation waits for that, and returns within a second of the loss.
+// A disconnect waits so long at most for UCX to give a peer's operations back. A network card ends
+// them within milliseconds. A failed operation waits for that, and returns within a second.
 constexpr int64_t disconnect_ms = 300;
-// An error quotes what UCX has logged within this time.
+// An error quotes UCX's log of this time.
 constexpr int64_t recently_ns = 1'000'000'000;
 
 }  // namespace
@@ -94,7 +94,7 @@ UcxPort::~UcxPort() {
 // ---- peers -----------------------------------------------------------------------------------
 
 UcxPort::UcxPeer* UcxPort::find(Rank rank) const {
-    const auto index = static_cast<std::size_t>(rank);  // of negative ones: too large
+    const auto index = static_cast<std::size_t>(rank);  // a negative rank becomes too large
     return index < peers_.size() ? peers_[index].get() : nullptr;
 }
 
@@ -171,7 +171,7 @@ void UcxPort::disconnect(Rank rank) {
     });
 }
 
-/// The engine hears no more of it, when UCX gives it back.
+/// Ends the request for the engine: without a context, UCX's later completion causes no event.
 void UcxPort::end(UcxRequest& request) {
     void* const context = std::exchange(request.context, nullptr);
     request.fetches ? events_.fetched(context, Code::peer_lost)

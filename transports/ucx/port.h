@@ -1,17 +1,17 @@
-// A UCP worker as the fabric engine wants it. Messages are active messages: up to eager_bytes with
-// their header, above it as UCX chooses, which is by rendezvous for what is large: the receiver
-// then reads the payload out of the sender's memory, or has it written into its own, where the
-// network can. That is the one-sided path: puts and flags of our own would first need an answer
-// that says where to, which is what rendezvous is.
+// A UCP worker as a port of the fabric engine. Messages are active messages. Up to eager_bytes the
+// payload travels with its header; above that UCX chooses, and uses rendezvous for large ones: the
+// receiver reads the payload out of the sender's memory, or the sender writes it into the
+// receiver's, if the network can. That is the one-sided path: puts and flags of our own would first
+// need an answer with the address, which is what rendezvous does.
 //
-// Over sockets, messages of more than a piece go in pieces, each with the header: UCX would put
-// them together in memory of its own, from where they would be copied once more.
+// Over sockets, messages larger than a piece are sent in pieces, each with the header: UCX would
+// assemble them in memory of its own, and they would be copied once more.
 //
-// Where a payload goes through shared memory, UCX copies it in and out; it asks for each piece
+// UCX copies payloads in and out of shared memory, and reads each piece through a callback
 // (payload.h). So a failed operation gets its buffers back at once, whatever the peer does.
 //
-// Registration is UCX's own: its cache keeps what was registered, evicts, and watches for memory
-// that is unmapped, so that the same address mapped again is registered anew.
+// UCX registers memory: its cache keeps registrations, evicts, and watches for unmapped memory, so
+// that the same address mapped again is registered again.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ class UcxPort final : public fabric::Port,
 public:
     UcxPort(const Library& ucx, PortEvents& events) : ucx_(ucx), events_(events) {}
     ~UcxPort() override;
-    /// Takes the context over.
+    /// Takes ownership of the context.
     Result<> open(ucp_context_h context);
 
     const PortLimits& limits() const override { return limits_; }
@@ -76,16 +76,16 @@ private:
     bool move(void* context, std::byte* where) override;
 
     static constexpr unsigned message_id = 0, piece_id = 1;
-    /// Always with the header, whatever UCX_RNDV_THRESH says: what the engine says to its like.
+    /// Up to this size a payload always travels with its header, whatever UCX_RNDV_THRESH says.
     static constexpr std::size_t eager_bytes = 8192;
-    /// Payloads up to here are sent behind their header as one piece: UCX sends one piece at once,
-    /// and two only by a request.
+    /// Payloads up to this size are sent with their header as one piece: UCX sends one piece at
+    /// once, but needs a request for two.
     static constexpr std::size_t joined_bytes = 448;
-    /// With all headers it fits what UCX reads from a socket at a time (the setting
-    /// TCP_RX_SEG_SIZE), nearly fills it, and holds a whole message of 64 KiB. Larger ones take up
-    /// to twice as long.
+    /// With all headers it fits the bytes that UCX reads from a socket at once (the setting
+    /// TCP_RX_SEG_SIZE), nearly fills them, and holds a whole message of 64 KiB. Larger pieces take
+    /// up to twice as long.
     static constexpr std::size_t piece_bytes = 124 * 1024;
-    /// Per peer: more than its credits on all its channels allow.
+    /// The most incomplete messages of one peer: more than its credits on all its channels allow.
     static constexpr std::size_t most_arriving = 65'536;
 
     struct KeptArrival;
@@ -94,21 +94,21 @@ private:
         Rank rank = nobody;
         Bytes address;
         ucp_ep_h endpoint = nullptr;
-        ucp_ep_h second = nullptr;  // from the first message that goes the second way
-        bool one_way = false;       // UCX would not have it
+        ucp_ep_h second = nullptr;  // set at the first message on the second way
+        bool one_way = false;       // UCX refused the second endpoint
         bool failed = false;
-        bool slow = false;       // TCP: rendezvous only adds turns
-        uint64_t in_pieces = 0;  // messages that were sent so
+        bool slow = false;       // over TCP: rendezvous only adds round trips
+        uint64_t in_pieces = 0;  // count of messages sent in pieces
         std::vector<KeptArrival*> arriving;
     };
-    /// In front of each piece. They may overtake each other.
+    /// Sent before each piece. Pieces may overtake each other.
     struct PieceHeader {
         std::array<std::byte, fabric::header_bytes> header;  // the message's
-        uint64_t number = 0;  // the message, of those that its sender sent in pieces
+        uint64_t number = 0;  // counts the sender's messages in pieces
         uint64_t bytes = 0;   // of the whole payload
         uint64_t offset = 0;
     };
-    /// A send or a fetch that the library has: UCX wants headers to stay until then.
+    /// A send or a fetch that UCX has. UCX reads the header until the operation completes.
     struct UcxRequest {
         alignas(8) std::array<std::byte, fabric::header_bytes + joined_bytes> message;
         UcxPort* port = nullptr;
@@ -117,18 +117,18 @@ private:
         Payload payload;  // empty: UCX has the caller's pointer
         bool busy = false;
         bool fetches = false;
-        UcxRequest* whole = nullptr;  // of a piece: the message's, whose event comes with the last
-        std::size_t left = 0;         // of a message in pieces
-        bool ok = true;               // all of them, until now
+        UcxRequest* whole = nullptr;  // of a piece: the message's, which ends with its last piece
+        std::size_t left = 0;         // of a message in pieces: unfinished pieces
+        bool ok = true;               // no piece has failed so far
         UcxRequest* next = nullptr;
     };
-    /// An arrival that was kept, or that is coming in pieces.
+    /// A kept arrival, or one that is arriving in pieces.
     struct KeptArrival {
         void* data = nullptr;
         UcxPeer* peer = nullptr;
         KeptArrival* next = nullptr;
-        // In pieces. where: nullptr: they are dropped.
-        bool held = false;  // by the engine
+        // Used for arrivals in pieces. where: nullptr: the port drops the pieces.
+        bool held = false;  // held by the engine
         uint64_t number = 0;
         std::size_t bytes = 0, left = 0;
         std::byte* where = nullptr;
@@ -181,9 +181,9 @@ private:
     std::vector<std::unique_ptr<UcxPeer>> peers_;  // by rank
     Pool<UcxRequest> requests_;
     Pool<KeptArrival> kept_;
-    std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // that was added
-    ucp_datatype_t payload_type_ = 0;        // if all but sockets is shared memory
-    std::unique_ptr<CudaMessages> devices_;  // where UCX knows of any
+    std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // by add_memory()
+    ucp_datatype_t payload_type_ = 0;        // set if every network but sockets is shared memory
+    std::unique_ptr<CudaMessages> devices_;  // set if UCX supports devices
 };
 
 }  // namespace tutti::ucx

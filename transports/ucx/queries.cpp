@@ -6,7 +6,7 @@
 namespace tutti::ucx {
 namespace {
 
-// UCX thinks of sockets as 11 µs away, of everything else as less than 3.
+// UCX estimates 11 µs for sockets, and less than 3 for other networks.
 constexpr double slow_seconds = 8e-6;
 
 }  // namespace
@@ -30,7 +30,8 @@ std::string describe_context(const Library& ucx, ucp_context_h context) {
     return description;
 }
 
-// Over sockets, rendezvous takes twice as long for 32 KiB to 2 MiB. Who sets a threshold gets it.
+// Over sockets, rendezvous takes twice as long for 32 KiB to 2 MiB. A threshold that the user sets
+// is used.
 bool is_slow(const Library& ucx, ucp_ep_h endpoint) {
     ucp_ep_evaluate_perf_param_t question{};
     question.field_mask = UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE;

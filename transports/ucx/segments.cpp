@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// To fill one of 4 MiB takes milliseconds.
+// A process fills a file of 4 MiB within milliseconds, so an older file is abandoned.
 constexpr std::chrono::seconds oldest_in_use{60};
 
 bool keeps_names() {
@@ -49,7 +49,8 @@ std::string segment_folder(const fs::path& parent) {
     const fs::path folder = parent / fmt::format("tutti-ucx-{}", ::geteuid());
     const bool made = ::mkdir(folder.c_str(), 0700) == 0;
     if (!made && !is_ours(folder)) return {};
-    // Read-only, or somebody has changed it: UCX says what is wrong with its own place.
+    // The folder is read-only, or another process has changed it: UCX uses its own place and
+    // reports its errors.
     if (::access(folder.c_str(), W_OK | X_OK) != 0) return {};
     remove_left(folder);
     return folder;

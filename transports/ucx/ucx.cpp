@@ -1,4 +1,5 @@
-// The UCX transport: what UCX is told before it starts, and the fabric's engine over its workers.
+// The UCX transport: the settings that UCX gets before it starts, and the fabric's engine over its
+// workers.
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
@@ -23,17 +24,17 @@ using fabric::Port;
 using fabric::PortEvents;
 using ucx::Library;
 
-// Large enough that rendezvous' turns do not count, small enough that a payload is still in the
+// So large that rendezvous' round trips do not matter, so small that a payload is still in the
 // cache when it is reduced.
 constexpr std::size_t max_message_bytes = 256 * 1024;
 
 struct Setting {
-    std::string name;  // without UCX_
+    std::string name;  // without the prefix UCX_
     std::string value;
     std::string other_name;
 };
 
-// The interface that an address belongs to, or the name that it is already.
+// The interface that an address belongs to, or the text itself if it is an interface's name.
 std::string device_of(const std::string& iface, const std::string& address) {
     std::string name = iface;
     ifaddrs* first = nullptr;
@@ -53,12 +54,12 @@ std::string device_of(const std::string& iface, const std::string& address) {
 /// UCX settings that tutti needs. The user's own settings take precedence.
 std::vector<Setting> wanted_settings(const std::string& device) {
     std::vector<Setting> out = {
-        // Shared memory says by default that it cannot notice a peer's death, and is then not used
-        // where deaths must be told.
+        // By default UCX's shared memory declares that it cannot notice a peer's death, and is not
+        // used if deaths must be reported.
         {"MM_ERROR_HANDLING", "y"},
         // UCX's interval of checks whether a peer's process lives.
         {"KEEPALIVE_INTERVAL", "500ms"},
-        // Room for a piece (UcxPort) with its headers. UCX 1.13 knows it by the second name.
+        // Room for a piece (UcxPort) with its headers. UCX 1.13 has the second name for it.
         {"TCP_RX_SEG_SIZE", "128K", "RX_SEG_SIZE"},
         {"WARN_UNUSED_ENV_VARS", "n"},
     };
@@ -72,8 +73,8 @@ class UcxFactory final : public fabric::PortFactory {
 public:
     UcxFactory(const Library& ucx, std::string device)
         : ucx_(ucx), device_(std::move(device)), version_(ucx.version) {
-        // The one setting that peers must have alike: UCX aborts a process that is sent more at
-        // once than it reads.
+        // The one setting that peers must share: UCX aborts a process that receives more at once
+        // than it reads.
         if (const char* const segment = std::getenv("UCX_TCP_RX_SEG_SIZE"))
             version_ += fmt::format("+UCX_TCP_RX_SEG_SIZE={}", segment);
     }
@@ -104,7 +105,7 @@ private:
     std::string version_;
 };
 
-// A context of its own for each worker: one that workers of several threads share wants locks.
+// A context for each worker: a context that workers of several threads share needs locks.
 Result<ucp_context_h> UcxFactory::start() const {
     ucp_config_t* config = nullptr;
     ucs_status_t status = ucx_.ucp_config_read(nullptr, nullptr, &config);
