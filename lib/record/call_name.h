@@ -1,6 +1,6 @@
-// The name of an operation that is made of several collectives. The operation begins with a barrier
-// of that name, so that it does not pass for another one on another rank. If it has no time for a
-// barrier, it gives its name to each of its collectives.
+// The name of an operation that consists of several collectives. The operation begins with a
+// barrier of that name, so that another rank cannot mistake it for a different operation. If there
+// is no time for a barrier, each of its collectives carries the name.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace tutti {
 
-/// The name travels in the barrier's tag, in the fields that a barrier has no other use for: 6 bits
-/// a character.
+/// The name travels in the barrier's tag, in fields that a barrier does not need: 6 bits per
+/// character.
 struct CallName {
     uint64_t head = 0;  // characters 0 … 9
     uint32_t tail = 0;  // characters 10 … 14
@@ -23,8 +23,8 @@ struct CallName {
     static constexpr int character_bits = 6;
     static constexpr std::string_view characters =
         " 0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    /// Each character's code, or 0 for one that no name has: a trainer's step reads a name for each
-    /// of its collectives.
+    /// Each character's code, or 0 for a character that is not allowed. A table, because a
+    /// trainer's step encodes a name for each of its collectives.
     static constexpr std::array<uint8_t, 256> codes = [] {
         std::array<uint8_t, 256> list{};
         for (std::size_t i = 0; i < characters.size(); ++i)
@@ -32,7 +32,8 @@ struct CallName {
         return list;
     }();
 
-    /// Nothing if it is too long or has characters that no name has. An empty one is no name.
+    /// nullopt if the name is too long or has a character that is not allowed. An empty text is no
+    /// name.
     static constexpr std::optional<CallName> of(std::string_view text) {
         if (text.size() > longest) return std::nullopt;
         CallName name;
@@ -47,7 +48,7 @@ struct CallName {
         return name;
     }
 
-    /// Whatever the bits are: they may come from a wire.
+    /// Decodes any bits, because they may come from a wire.
     std::string text() const {
         constexpr uint64_t mask = (1u << character_bits) - 1;
         std::string text;
@@ -63,8 +64,8 @@ struct CallName {
 };
 static_assert(CallName::characters.size() + 1 == 1 << CallName::character_bits);
 
-/// The names that a collective's tag has a number for, so that the other ranks can print them; the
-/// number is the place here, and 0 is any other name. Tags compare every name by its hash.
+/// The names that a collective's tag has a number for, so that other ranks can print them. A name's
+/// number is its index here; 0 means any other name. Tags compare every name by its hash.
 inline constexpr std::array<std::string_view, 5> numbered_names = {
     "", "trainer step", "trainer sync", "fc forward", "fc backward"};
 constexpr uint32_t number_of(const CallName& name) {

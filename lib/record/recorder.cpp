@@ -44,7 +44,7 @@ std::string describe_call(const Tag& tag) {
     const std::string name =
         fmt::format("{}{}{} #{}{}", collective_name(collective), tag.call & uneven_call ? "v" : "",
                     tag.call & multi_call ? "_multi" : "", operation_number(tag), part_of(tag));
-    // A number from a wire may be no collective at all.
+    // A number from a wire may not be a collective.
     if (static_cast<int>(collective) >= collective_count) return name;
     if (collective == Collective::barrier) {
         const std::string what = CallName{tag.count, static_cast<uint32_t>(tag.root)}.text();
@@ -80,7 +80,7 @@ void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
     e.ring.store(ring, release);
     e.start.store(ticks(), release);
     e.state.store(State::running, release);
-    // Pairs with the first acquire in read(): whoever sees the sequence sees the fields.
+    // Pairs with the first acquire in read(): a reader that sees the sequence sees the fields.
     e.sequence.store(tag.sequence, release);
     last_.store(tag.sequence, release);
 }
@@ -91,7 +91,7 @@ void Recorder::end(const Tag& tag, Code code) {
     CallEntry& e = *place;
     e.end.store(ticks(), release);
     e.code.store(code, release);
-    // Last: whoever sees that it has ended sees when and how.
+    // Stored last: a reader that sees the end sees its time and result.
     e.state.store(code == Code::ok ? State::done : State::failed, release);
 }
 

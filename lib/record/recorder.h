@@ -28,15 +28,15 @@ constexpr uint64_t operation_number(const Tag& tag) {
 inline constexpr uint32_t uneven_call = uint32_t{1} << 24;
 /// Another: several input buffers on each rank.
 inline constexpr uint32_t multi_call = uint32_t{1} << 25;
-/// The operator in Tag::call, where it is the program's own: its number among its kind, or as much
-/// of it as there is room for.
+/// The operator in Tag::call if it is the program's own: the low 12 bits of its number among
+/// operators of its kind.
 constexpr uint32_t user_op_flag = 0x80, premul_op_flag = 0x40, user_op_mask = 0x3f;
 constexpr uint32_t pack_user_op(bool premul, uint32_t number) {
     return (user_op_flag | (premul ? premul_op_flag : 0) | (number & user_op_mask)) << 16 |
            (number >> 6 & user_op_mask) << 26;
 }
-/// The operation that the call is a part of, by its number among numbered_names: where the operator
-/// is the program's own, the bits are taken.
+/// The operation that the call is a part of, by its number among numbered_names. 0 if the operator
+/// is the program's own, whose number needs the bits.
 constexpr uint32_t part_shift = 26;
 constexpr uint32_t pack_part(uint32_t op_bits, uint32_t number) {
     return op_bits & user_op_flag << 16 ? 0 : number << part_shift;
@@ -51,10 +51,10 @@ public:
     static constexpr std::size_t capacity = 1024;
     enum class State : uint8_t { running, done, failed };
 
-    /// Written by the issuing thread only. `ring`: which of the communicator's carries it. Without
-    /// memory for it nothing is kept but its number.
+    /// Only the issuing thread calls this. `ring`: the communicator's ring that carries the
+    /// operation. If there is no memory for an entry, the recorder keeps only the number.
     void begin(const Tag& tag, uint64_t bytes, uint32_t ring);
-    /// By whichever thread completed it.
+    /// Called by the thread that completed the operation.
     void end(const Tag& tag, Code code);
 
     /// The call that this rank made under that sequence, if the recorder still has it. Any thread.
@@ -69,11 +69,11 @@ public:
     std::string text(Rank rank, std::size_t most) const;
 
 private:
-    // A sequence lock: another thread may read an entry while it is being overwritten. The writer
-    // invalidates `sequence` first and writes it last; a reader looks at it before and after it
-    // reads the fields. Fields are stored with release and loaded with acquire order: a reader that
-    // saw a new field then also sees that the sequence had changed, on every processor.
-    // (Fences would do the same, but the thread sanitizer does not know them.)
+    // A sequence lock: another thread may read an entry while the issuing thread overwrites it. The
+    // writer invalidates `sequence` first and writes it last; a reader checks it before and after
+    // it reads the fields. Fields are stored with release and loaded with acquire order: a reader
+    // that saw a new field then also sees the changed sequence, on every processor. (Fences would
+    // do the same, but the thread sanitizer does not know them.)
     struct CallEntry {
         std::atomic<uint64_t> sequence{~uint64_t{0}};
         std::atomic<uint64_t> count{0}, plan{0}, bytes{0}, start{0}, end{0};
@@ -82,8 +82,8 @@ private:
         std::atomic<State> state{State::running};
         std::atomic<Code> code{Code::ok};
     };
-    // A communicator that is used a few times only keeps its few entries; the rest is allocated
-    // when it is needed, and then for good.
+    // A communicator that is used only a few times has only these entries; the rest is allocated on
+    // demand and kept.
     static constexpr uint64_t few = 32;
     /// The array that has the operation's entry, at number % capacity. nullptr: no operation has
     /// needed the large one, or there was no memory for it.
@@ -99,7 +99,7 @@ private:
         State state = State::running;
         Code code = Code::ok;
     };
-    /// Nothing: it was never written, or is being written now.
+    /// nullopt: the entry was never written, or is being written now.
     static std::optional<RecordedCall> read(const CallEntry& entry);
     /// The last `capacity` calls, oldest first.
     std::vector<RecordedCall> calls() const;

@@ -29,8 +29,8 @@ struct Wide {
 };
 
 // Hardware keeps the payload of the first of two NaN operands, but a compiler may swap the operands
-// of + and *. Written down, or given the same NaN twice, the result is the same in every loop on
-// every rank.
+// of + and *. These fix the order, or pass the same NaN twice, so that the result is the same in
+// every loop on every rank.
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET <= HWY_AVX2
 #define TUTTI_IN_ORDER(name, instruction)                                              \
     template <class V>                                                                 \
@@ -123,7 +123,7 @@ private:
     W divisor_, reciprocal_;
 };
 
-// W: what is computed in. InA, InB, ToOut: the forms in memory.
+// W: the type of the computation. InA, InB, ToOut: the forms in memory.
 template <class W, class Operator, class InA, class InB, class ToOut, bool kDivide>
 struct Combine {
     using D = hn::ScalableTag<W>;

@@ -1,6 +1,6 @@
-// Adding up several buffers element by element, written once for hosts and devices: the bits are
-// those of the kernels in this folder. Plain arithmetic and integers only, so that a device's
-// compiler needs nothing else; the values of dtypes and operators are Dtype's and Op's.
+// Adds several buffers element by element, in code for hosts and devices: the results equal those
+// of this folder's kernels bit by bit. It uses only plain arithmetic and integers, so that a
+// device's compiler needs nothing else. The numbers of dtypes and operators are Dtype's and Op's.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ namespace tutti::fold {
 
 inline constexpr int most_inputs = 16;
 
-/// out[i] = in[0][i] ⊕ in[1][i] ⊕ …, from the first input on.
+/// out[i] = in[0][i] ⊕ in[1][i] ⊕ …, in the order of the inputs.
 struct Args {
     const void* in[most_inputs] = {};
     int32_t inputs = 0;
     int32_t first_partial = 0;  // the first input is in the accumulator's form
-    int32_t final = 0;          // the result is rounded, and an average divided, else it is partial
+    int32_t final = 0;          // the result is rounded, and an average divided; else it is partial
     int32_t divisor = 1;
     void* out = nullptr;
     uint64_t count = 0;
 };
 
 #ifndef __CUDACC__
-/// fold_kernels.cu as the driver loads it; empty where the build had no compiler for it.
+/// fold_kernels.cu in the form that the driver loads; empty if the build had no compiler for it.
 std::string_view device_image();
 #endif
 
@@ -48,7 +48,8 @@ TUTTI_EVERYWHERE To bits_as(From from) {
 
 inline constexpr uint32_t float_infinity = 0x7f800000, float_quiet = 0x00400000;
 
-// The NaN that this machine's adders produce, as for infinity - infinity. A GPU's has other bits.
+// The NaN that this machine's adders produce, for example for infinity - infinity. A GPU's has
+// other bits.
 template <class F>
 struct Nan;
 template <>
@@ -62,7 +63,7 @@ struct Nan<double> {
     static constexpr Bits made = 0xfff8000000000000, quiet = 0x0008000000000000;
 };
 
-/// The operation's result, or the payload of the first NaN that went in, quiet.
+/// The operation's result; if an operand is NaN, the payload of the first one, quiet.
 template <class F>
 TUTTI_EVERYWHERE F with_nan(F a, F b, F result) {
     using N = Nan<F>;
@@ -121,7 +122,7 @@ struct Bfloat16 {
     }
 };
 
-// ---- types: how an element lies in memory, and what it is while it is combined ------------------
+// ---- types: an element's form in memory, and its form while it is combined ----------------------
 
 /// Integers, under wrapping arithmetic of their unsigned kind.
 template <class T, class U>
@@ -149,7 +150,8 @@ struct Integer {
     }
 };
 
-/// Order is a matter of bits: exact for every format, +0 above -0, NaNs handed on, of two a's.
+/// Orders floats by their bits: exact for every format, +0 above -0. A NaN is the result; of two,
+/// a's.
 template <class S, S kLastNumber>
 TUTTI_EVERYWHERE S better_float(S a, S b, bool larger) {
     constexpr S magnitude = static_cast<S>(~uint64_t{0} >> (65 - 8 * sizeof(S)));

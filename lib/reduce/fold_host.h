@@ -1,5 +1,5 @@
-// fold.h's elements one after the other on the host: what a device's kernels are compared with, and
-// what stands in for them where there is none.
+// Runs fold.h's elements in sequence on the host: the reference for a device's kernels, and their
+// replacement without a device.
 #pragma once
 
 #include "reduce/fold.h"
@@ -24,7 +24,7 @@ Loop loop_of(int op) {
     return nullptr;
 }
 
-/// nullptr: there is no such type, or not that operator for it.
+/// nullptr: there is no such type, or no such operator for it.
 inline Loop find_loop(int dtype, int op) {
 #define TUTTI_FOLD_CASE(integer, number, type) \
     case number:                               \

@@ -1,7 +1,7 @@
-// 8-bit floats in memory, by way of fp16 where there are instructions for that: its upper byte is
-// an e5m2, and with one exponent bit more an e4m3 is an fp16 too small by 2^8, the difference of
-// the biases. Subnormals come out right in both. Bits are those of small_float-inl.h's integers.
-// Included once per instruction set, hence the toggled guard.
+// 8-bit floats in memory, converted through fp16 if there are instructions for that. The upper byte
+// of an fp16 is an e5m2. An e4m3 with one more exponent bit is an fp16 too small by 2^8, the
+// difference of the biases. Subnormals are correct in both. The bits equal those of
+// small_float-inl.h's integers. Included once per instruction set, hence the toggled guard.
 #if defined(TUTTI_REDUCE_FP8_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_FP8_INL_H
 #undef TUTTI_REDUCE_FP8_INL_H
@@ -25,19 +25,19 @@ HWY_INLINE hn::Vec<Halves<D>> float_to_half(D, hn::Vec<D> v) {
     return hn::BitCast(Halves<D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
 }
 
-// Rounds v to nearest even after kMantissaBits bits, by adding and taking away a number whose last
-// bit weighs as much as the last one to keep. `exponent`: v's as fp32 bits, not below the format's
-// smallest normal number's, which makes subnormals come out of the same addition; where it is less
-// than v's, v has overflowed, and still is as large afterwards.
+// Rounds v to nearest even after kMantissaBits bits: adds and subtracts a number whose last bit
+// weighs as much as the last one to keep. `exponent`: that of v as fp32 bits, but at least that of
+// the format's smallest normal number, so that the same addition rounds subnormals. If `exponent`
+// is less than v's, v has overflowed, and the result is as large as v.
 template <int kMantissaBits, class D>
 HWY_INLINE hn::Vec<D> round_mantissa(D d, hn::Vec<D> v, hn::Vec<hn::RebindToSigned<D>> exponent) {
     const hn::RebindToSigned<D> di;
-    // One and a half times the power of two: so the sum's exponent is the same for both signs.
+    // One and a half times the power of two, so that the sum's exponent is the same for both signs.
     constexpr int up = float_mantissa_bits - kMantissaBits;
     constexpr int32_t half_more = 1 << (float_mantissa_bits - 1);
     const auto aligner =
         hn::BitCast(d, hn::Add(exponent, hn::Set(di, (up << float_mantissa_bits) + half_more)));
-    // A zero lost its sign in between.
+    // A zero has lost its sign in the addition.
     return hn::CopySignToAbs(hn::Sub(hn::Add(v, aligner), aligner), v);
 }
 
@@ -65,7 +65,7 @@ struct E5m2Halves {
         const hn::RebindToSigned<D> di;
         auto exponent = hn::And(hn::BitCast(di, v), hn::Set(di, float_infinity));
         exponent = hn::Max(exponent, hn::Set(di, power_bits(-14)));
-        // Else it might become an infinity's with the aligner's part added.
+        // Without this the sum with the aligner might get an infinity's exponent.
         exponent = hn::Min(exponent, hn::Set(di, power_bits(16)));
         return round_mantissa<2>(d, v, exponent);
     }
@@ -81,9 +81,10 @@ struct E4m3Halves {
 
     template <class D16>
     static HWY_INLINE hn::Vec<D16> halves(D16 d16, hn::Vec<D16> codes) {
-        // The sign is in two places then.
+        // The sign is now in two bits.
         const auto half = hn::And(hn::ShiftLeft<7>(codes), hn::Set(d16, 0xbfff));
-        // The one NaN would be 480, whose next larger number has the exponent bit that it lacks.
+        // The one NaN would read as 480; its next larger number has the exponent bit that the NaN
+        // must get.
         const auto next = hn::Add(half, hn::Set(d16, 0x80));
         return hn::OrAnd(half, next, hn::Set(d16, 0x4000));
     }
@@ -95,7 +96,7 @@ struct E4m3Halves {
     static HWY_INLINE hn::Vec<D> rounded(D d, hn::Vec<D> v) {
         const hn::RebindToSigned<D> di;
         const auto scaled = hn::Mul(v, hn::Set(d, 1 / scale));
-        // Without the exponent's highest bit, which only numbers that overflow have.
+        // Drops the exponent's highest bit, which only numbers that overflow have.
         auto exponent = hn::And(hn::BitCast(di, scaled), hn::Set(di, power_bits(0)));
         exponent = hn::Max(exponent, hn::Set(di, power_bits(-14)));
         return round_mantissa<3>(d, scaled, exponent);

@@ -1,10 +1,10 @@
-// Sums of 8-bit floats without leaving bytes: what is not a byte's addition is a table in a
-// register (VBMI). A finite code is a place on a scale where one exponent more is 2^mantissa_bits
-// more; put on below the smallest normal number, it has a place for subnormals too. The sum is
-// computed in the larger operand's binade, as in any adder: significand, and three bits behind it,
-// plus or minus the smaller operand's, moved right, with the last bit set if something was lost.
-// That number, of 7 (e5m2) or 8 bits, says how far from the start of the binade the rounded result
-// has its place. Included once per instruction set, hence the toggled guard.
+// Sums of 8-bit floats in bytes: byte additions, and tables in registers (VBMI). A finite code is a
+// place on a scale on which one exponent more is 2^mantissa_bits more; the scale continues below
+// the smallest normal number, with places for subnormals. The sum is computed in the larger
+// operand's binade, as in any adder: its significand and three more bits, plus or minus the smaller
+// operand's significand, shifted right, with the last bit set if bits were lost. That number, of 7
+// (e5m2) or 8 bits, gives the distance of the rounded result's place from the start of the binade.
+// Included once per instruction set, hence the toggled guard.
 #if defined(TUTTI_REDUCE_FP8_BYTES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_FP8_BYTES_INL_H
 #undef TUTTI_REDUCE_FP8_BYTES_INL_H
@@ -22,13 +22,13 @@ namespace tutti::kernels::HWY_NAMESPACE {
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
 
-// Tables that are looked at by the lower 6 or 7 bits of a byte.
+// Tables indexed by the lower 6 or 7 bits of a byte.
 template <class Coding>
 struct Fp8Tables {
     static constexpr int bits = Coding::mantissa_bits;
     static constexpr int binade = 1 << bits;
     static constexpr int behind = 3;
-    // Zero's place: so far down that only the lowest bit is left of it beside any other number.
+    // Zero's place: so low that beside any other number only its lowest bit remains.
     static constexpr int zero = -56;
     static constexpr int farthest = 64 - binade;
 
@@ -57,7 +57,7 @@ struct Fp8Tables {
         }
         return table;
     }();
-    // A significand to the place of what it is rounded to, from the start of the binade on.
+    // Maps a significand to the place of the rounded result, from the start of the binade.
     static constexpr std::array<int8_t, 256> rounded = [] {
         std::array<int8_t, 256> table{};
         for (int sum = 1; sum < 256; ++sum) {
@@ -71,7 +71,7 @@ struct Fp8Tables {
         }
         return table;
     }();
-    // The magnitudes of places below the smallest normal number, and 0 for what is near zero's.
+    // The magnitudes of places below the smallest normal number; 0 for places near zero's.
     static constexpr std::array<int8_t, 64> subnormals = [] {
         std::array<int8_t, 64> table{};
         for (int i = 0; i < 64; ++i) {
@@ -85,7 +85,7 @@ struct Fp8Tables {
     }();
 };
 
-// Careful is a kernel whose carefully(a, b) is a vector's sums where not all operands are finite.
+// Careful is a kernel whose carefully(a, b) computes a vector's sums if an operand is not finite.
 template <class Coding, class Careful>
 struct Fp8Sums {
     using A = uint8_t;
@@ -152,7 +152,7 @@ private:
         constexpr int or_and = 0xf8;
         const Bytes code = _mm512_ternarylogic_epi32(
             _mm512_min_epi8(magnitude, every(Coding::overflow)), sign, every(0x80), or_and);
-        // Nothing is left only if the signs differ, and then it is +0.
+        // The sum is zero only if the signs differ, and then it is +0.
         return V8{_mm512_maskz_mov_epi8(_mm512_test_epi8_mask(sum, sum), code)};
     }
 

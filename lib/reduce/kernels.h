@@ -1,5 +1,5 @@
-// The kernel tables, one per source file; Reducer decides which of them to ask, once per bind.
-// Each answers for the instruction set that is selected at that moment, and never with null.
+// The kernel tables, one per source file. Reducer decides once per bind which table to use. Each
+// finds kernels for the instruction set that is selected at that moment, and never returns null.
 #pragma once
 
 #include "reduce/reduce.h"
@@ -16,11 +16,11 @@ struct SmallForms {
     bool a_wide = false;
     bool b_wide = false;
     bool out_wide = false;
-    bool divide = false;  // only where the result is the dtype
+    bool divide = false;  // only if the result is the dtype
     int index() const { return a_wide + 2 * b_wide + 4 * out_wide + 8 * divide; }
 };
 
-/// float16 or bfloat16 under sum or prod. Not all three wide: that is float32.
+/// float16 or bfloat16 under sum or prod. Not for three wide forms: that is float32.
 ReduceFn find_half(Dtype dtype, Op op, SmallForms forms, bool stream);
 /// One operand: dtype to fp32 (out_wide), fp32 to dtype (a_wide), the latter with divide or
 /// without.
@@ -34,7 +34,7 @@ ReduceFn find_float_extreme(Dtype dtype, Op op, bool stream);
 
 /// Integers under sum, prod, max, min, band, bor, bxor.
 ReduceFn find_int(Dtype dtype, Op op, bool stream);
-/// (a + b) / divisor, or a / divisor where there is one operand.
+/// (a + b) / divisor, or a / divisor for one operand.
 ReduceFn find_int_average(Dtype dtype, bool one_operand, bool stream);
 
 /// Elements of 1 … max_mover_bytes bytes.

@@ -17,10 +17,9 @@ namespace tutti::kernels::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Division of integers by one that is known before the loop: the upper half of a product, and two
-// shifts. Right for all numerators and divisors.
-// Source: Granlund & Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994,
-// figure 4.1.
+// Division of integers by a divisor that is known before the loop: the upper half of a product, and
+// two shifts. Correct for all numerators and divisors. Source: Granlund & Montgomery, Division by
+// Invariant Integers using Multiplication, PLDI 1994, figure 4.1.
 template <class U>
 struct Divider {
     U multiplier = 0;
@@ -90,7 +89,7 @@ struct Average {
         auto sum = hn::LoadU(d, a);
         if constexpr (!kUnary) sum = hn::Add(sum, hn::LoadU(d, b));
         if constexpr (std::is_signed_v<T>) {
-            // Toward zero: the magnitude is divided.
+            // Divides the magnitude, to round toward zero.
             const auto sign = hn::VecFromMask(d, hn::Lt(sum, hn::Zero(d)));
             const auto magnitude = hn::BitCast(Magnitudes(), negated_if(sign, sum));
             return negated_if(sign, hn::BitCast(d, divide(magnitude)));
@@ -101,7 +100,7 @@ struct Average {
 
 private:
     using Magnitudes = hn::RebindToUnsigned<DOut>;
-    // Bytes are divided in 16 bits, the even ones apart from the odd ones.
+    // Bytes are divided in 16-bit lanes, even and odd ones separately.
     using Wider = std::conditional_t<sizeof(T) == 1, uint16_t, std::make_unsigned_t<T>>;
 
     static HWY_INLINE hn::Vec<DOut> negated_if(hn::Vec<DOut> sign, hn::Vec<DOut> v) {

@@ -1,6 +1,6 @@
 // max and min of all floats, by comparing their bits as integers: exact for the small formats, with
-// +0 above -0, and out of reach of the processor's flush-to-zero modes. A NaN is handed on as it
-// is; of two, a's.
+// +0 above -0, and independent of the processor's flush-to-zero modes. A NaN is the result
+// unchanged; of two, a's.
 #include "reduce/targets.h"
 //
 #undef HWY_TARGET_INCLUDE
@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
 
-// kLastNumber: the largest magnitude that is not NaN (infinity, where the format has it).
+// kLastNumber: the largest magnitude that is not NaN (infinity, if the format has it).
 template <class T, T kLastNumber, bool kMax>
 struct Extreme {
     using A = T;
@@ -33,7 +33,7 @@ struct Extreme {
         const auto last_number = hn::Set(d, kLastNumber);
         const V a = hn::LoadU(d, pa);
         const V b = hn::LoadU(d, pb);
-        // Two's complement order: the magnitude of negative numbers turned around.
+        // Two's complement order: inverts the magnitude of negative numbers.
         const V order_a = hn::Xor(a, hn::And(hn::BroadcastSignBit(a), magnitude));
         const V order_b = hn::Xor(b, hn::And(hn::BroadcastSignBit(b), magnitude));
         const auto better = kMax ? hn::Gt(order_b, order_a) : hn::Lt(order_b, order_a);

@@ -13,7 +13,7 @@ namespace tutti::kernels::HWY_NAMESPACE {
 
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
 
-// fp8 ⊕ fp8 to fp8, the four bytes of a 32-bit lane apart.
+// fp8 ⊕ fp8 to fp8, the four bytes of a 32-bit lane separately.
 template <class Operator, class F, bool kDivide>
 struct Fp8Pairs : QuickIfFinite<Fp8Pairs<Operator, F, kDivide>, uint8_t> {
     using Base = QuickIfFinite<Fp8Pairs<Operator, F, kDivide>, uint8_t>;
@@ -55,11 +55,11 @@ private:
     using D16 = typename P::D16;
     using V16 = typename P::V16;
     using Lanes = hn::Repartition<uint32_t, DOut>;
-    // The number of mantissa bits in fp32's upper half that the format does not have.
+    // The number of mantissa bits in fp32's upper half that the format lacks.
     static constexpr int lost = 7 - Coding::mantissa_bits;
 
     // The results for bytes in the upper halves of 16-bit lanes: fp32's upper half, and the same
-    // rounded to nearest even, which is right from bit `lost` on.
+    // rounded to nearest even, which is correct from bit `lost` on.
     struct Halves16 {
         V16 upper, rounded;
     };
@@ -70,8 +70,8 @@ private:
         const auto value = P::divided(sum ? P::sum(a, b) : P::product(a, b), division_);
         const auto upper = P::upper(value);
         auto up = hn::And(hn::ShiftRight<lost>(upper), one);
-        // In the middle between two codes it is the last kept bit that decides, unless there is
-        // something in the lower half. Sums of e5m2 have no more than 8 bits where that matters.
+        // Half way between two codes the last kept bit decides, unless the lower half has a bit
+        // set. Sums of e5m2 have at most 8 bits in that case.
         if (!sum || kDivide || Coding::mantissa_bits > 2)
             up = hn::Min(hn::Or(up, P::lower(value)), one);
         return {upper, hn::Add(hn::Add(upper, hn::Set(d16, (1 << (lost - 1)) - 1)), up)};
@@ -96,7 +96,7 @@ private:
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 
-// Anything to fp8, two vectors of fp32 at a time: one of 16-bit lanes.
+// Any form to fp8, two vectors of fp32 at a time: one of 16-bit lanes.
 template <class Operator, class InA, class InB, class F, bool kDivide>
 struct ToFp8 {
     using A = typename InA::Memory;

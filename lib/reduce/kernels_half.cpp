@@ -11,7 +11,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
-// bfloat16 ⊕ bfloat16 to bfloat16: two numbers stay in their 32-bit lane and are taken apart by
+// bfloat16 ⊕ bfloat16 to bfloat16: two numbers stay in their 32-bit lane and are separated by
 // shifts and masks, instead of being spread over two vectors and packed again.
 template <class Operator, bool kDivide>
 struct BfloatPairs {
@@ -52,9 +52,9 @@ private:
                 hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000u)))};
     }
 
-    // Both at a time: what is kept, and what decides whether one is added to that. Less one where
-    // the kept number is even, the latter's highest bit says so. A NaN has nothing to lose: it is
-    // an operand's, or the processor's own.
+    // Rounds both numbers at a time: the kept bits, and the lower bits, which decide whether 1 is
+    // added. If the kept number is even, 1 is subtracted from the lower bits; then their highest
+    // bit decides. A NaN's lower bits are 0: it is an operand's, or the processor's own.
     static HWY_INLINE hn::Vec<DOut> rounded(const Lanes& v) {
         const DOut d16;
         const Bits du;
@@ -77,8 +77,8 @@ template <class F>
 inline constexpr bool emulated = std::is_same_v<F, Encoded<uint16_t, Format<5, 10, true>>>;
 
 #if HWY_TARGET != HWY_SCALAR
-// Emulated float16 ⊕ float16 to float16, two numbers in a 32-bit lane. Where operands and results
-// are all zero or normal, a multiplication by the power of two between the biases converts.
+// Emulated float16 ⊕ float16 to float16, two numbers in a 32-bit lane. If operands and results are
+// all zero or normal, a multiplication by the power of two between the biases converts.
 template <class Operator, bool kDivide>
 struct EmulatedPairs {
     using A = uint16_t;
@@ -123,7 +123,7 @@ private:
         const auto bits = hn::And(hn::ShiftRight<3>(code), hn::Set(Int(), -0x70002000));
         return hn::Mul(hn::BitCast(D(), bits), power_of_two(one + bias_bits));
     }
-    // fp16 without the sign, and lower bits of no meaning, from bit 13 on.
+    // fp16 without the sign, from bit 13 on; lower bits are undefined.
     static HWY_INLINE hn::Vec<Int> rounded(hn::Vec<D> v) {
         const Int di;
         const auto bits = hn::BitCast(di, hn::Mul(v, power_of_two(one - bias_bits)));
@@ -133,7 +133,7 @@ private:
     static HWY_INLINE hn::Vec<DOut> both(hn::Vec<Int> even, hn::Vec<Int> odd) {
         return hn::OddEven(hn::BitCast(DOut(), odd), hn::BitCast(DOut(), even));
     }
-    // Not 0 where one is subnormal, infinite or NaN. Zero less one is larger than any number.
+    // Not 0 if a number is subnormal, infinite or NaN. Zero minus one is larger than any number.
     static HWY_INLINE hn::Vec<Int> unusual(hn::Vec<DOut> a, hn::Vec<DOut> b) {
         const DOut d16;
         const auto mag_a = hn::And(a, hn::Set(d16, 0x7fff));
@@ -144,7 +144,7 @@ private:
         const auto above = hn::SaturatedSub(hn::Max(mag_a, mag_b), hn::Set(d16, 0x7bff));
         return hn::BitCast(Int(), hn::Or(below, above));
     }
-    // All ones where both are zero, or normal and finite in fp16.
+    // All ones if both are zero, or normal and finite in fp16.
     static HWY_INLINE hn::Vec<Int> usual(hn::Vec<Int> a, hn::Vec<Int> b) {
         const Int di;
         const hn::RebindToUnsigned<Int> du;
@@ -201,8 +201,8 @@ struct EmulatedSums : QuickIfFinite<EmulatedSums<kDivide>, uint16_t> {
         const DOut d16;
         const auto sum = P::divided(P::sum(a, b), division_);
         const auto upper = P::upper(sum), lower = P::lower(sum);
-        // Three bits of a code are in the lower half, then 13 that decide whether one is added to
-        // them: the carry of those + 0xfff + (the last bit kept), of 17 bits.
+        // Three bits of a code are in the lower half; the 13 bits below them decide whether 1 is
+        // added to the code: the carry of those + 0xfff + (the last bit kept), of 17 bits.
         const auto under_half = hn::Or(hn::ShiftRight<13>(lower), hn::Set(d16, 0xffe));
         const auto last = hn::ShiftRight<12>(hn::AverageRound(lower, under_half));
         const auto numbers = hn::Add(hn::ShiftLeft<3>(upper), last);
@@ -241,7 +241,7 @@ struct Half {
             return pick<EmulatedPairs<Operator, divide>>(stream);
         }
 #endif
-        // The conversions are part of the loop where they are an instruction or a few.
+        // The loop converts if that takes an instruction or a few.
         if constexpr (emulated<F>) {
             return Blockwise<Operator, F, kForms>::find(stream);
         } else {

@@ -22,7 +22,8 @@ struct WrapProduct {
     template <class D, class V>
     static HWY_INLINE V apply(D d, V a, V b) {
         if constexpr (sizeof(hn::TFromD<D>) == 1 && hn::MaxLanes(D()) > 1) {
-            // No byte multiplication anywhere: the even and the odd bytes in 16-bit lanes.
+            // No instruction set multiplies bytes: multiplies the even and the odd bytes in 16-bit
+            // lanes.
             const hn::Repartition<uint16_t, D> d16;
             const auto a16 = hn::BitCast(d16, a);
             const auto b16 = hn::BitCast(d16, b);
@@ -88,7 +89,7 @@ struct Integers {
     }
 };
 
-// Bits are bits, whatever elements they make: as bytes, one kernel does for all of them.
+// Bitwise operators do not depend on the element size: one kernel works on bytes.
 template <class Operator, std::size_t kSize, bool kStream>
 void bitwise(const ReduceArgs& args) {
     ReduceArgs bytes = args;
@@ -101,7 +102,7 @@ ReduceFn pick_bitwise(bool stream) {
     return stream ? &bitwise<Operator, kSize, true> : &bitwise<Operator, kSize, false>;
 }
 
-// T unsigned: wrapping is the same for both kinds.
+// T unsigned: wrapping gives the same bits for signed numbers.
 template <class T>
 ReduceFn unsigned_kernel(Op op, bool stream) {
     switch (op) {

@@ -23,14 +23,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 // A kernel K is one vector's worth of work:
 //   K::A, K::B, K::Out   element types in memory; K::DOut the tag of the result's vector
 //   K::unary             there is no b
-//   K::hot               worth a loop of its own for each kind of store; else they are decided in
-//                        the loop, which a kernel that converts hides
+//   K::hot               gets a loop of its own for each kind of store; otherwise the loop decides
+//                        for each store, which such a kernel's latency hides
 //   K(args), k(a, b)     reads Lanes(DOut) elements of each, returns a vector of DOut
-//   K::group             (not all have it) so many vectors at a time cost less than one by one:
-//                        k.several(a, b, store) calls store(i, vector) for each, in order, and has
-//                        read what it needs of a vector by then
-//   K::integers          (the same) true: computes with integers only, which the thread's mode of
-//                        floating point cannot spoil
+//   K::group             (optional) so many vectors at a time cost less than one by one:
+//                        k.several(a, b, store) calls store(i, vector) for each, in order; before
+//                        that call it has read all that it needs of vector i
+//   K::integers          (optional) true: computes with integers only, which the thread's
+//                        floating-point mode cannot change
 
 template <class K>
 constexpr bool grouped() {
@@ -63,8 +63,8 @@ HWY_INLINE hn::Vec<typename K::DOut> evaluate(const K& kernel, const Cursor& at,
     }
 }
 
-// One vector's result in a buffer. Not inlined: a kernel is worth two copies of its work, this one
-// and the loop's, and no more.
+// One vector's result in a buffer. Not inlined, so that a kernel's code exists only twice: here and
+// in the loop.
 template <class K>
 HWY_NOINLINE void evaluate_aside(const K& kernel, const Cursor& at, std::size_t i,
                                  std::byte* result) {
@@ -76,7 +76,7 @@ template <class K>
 inline constexpr std::size_t result_bytes = hn::MaxLanes(typename K::DOut()) *
                                             sizeof(typename K::Out);
 
-// Puts a result that was computed aside where it belongs.
+// Stores a result that was computed in the buffer.
 template <class K>
 HWY_INLINE void store(const std::byte* result, const Cursor& at, std::size_t i) {
     using Out = typename K::Out;
@@ -85,7 +85,7 @@ HWY_INLINE void store(const std::byte* result, const Cursor& at, std::size_t i) 
     hn::StoreU(value, d, reinterpret_cast<Out*>(at.dst + i * sizeof(Out)));
 }
 
-// Writes the loop's vectors to dst. Stream is bool, or a constant where the kernel is hot.
+// Writes the loop's vectors to dst. Stream is bool, or a constant if the kernel is hot.
 template <class K, class Stream>
 struct Stores {
     using Out = typename K::Out;
@@ -118,10 +118,10 @@ inline constexpr std::size_t line_bytes = 64;
 template <class D>
 inline constexpr std::size_t vectors_in_line = line_bytes /
                                                (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>));
-// Far enough that a line has come from memory by then, near enough that it is still there.
+// So far ahead that a line has arrived from memory by then, so near that it is still in the cache.
 inline constexpr std::size_t prefetched_bytes = 4096;
 
-// A kernel's several(), where the vectors of a group have nothing to share.
+// A kernel's several(), for vectors of a group that share no work.
 template <class K, class Store>
 HWY_INLINE void one_by_one(const K& kernel, const typename K::A* a, const typename K::B* b,
                            const Store& store) {
@@ -130,7 +130,7 @@ HWY_INLINE void one_by_one(const K& kernel, const typename K::A* a, const typena
     for (std::size_t i = 0; i < K::group; ++i) store(i, kernel(a + i * lanes, b + i * lanes));
 }
 
-// The lines of a group, from element i on.
+// Prefetches the lines of a group, from element i on.
 template <class T>
 HWY_INLINE void prefetch(const std::byte* operand, std::size_t i, std::size_t group) {
     HWY_UNROLL(4)
@@ -145,8 +145,8 @@ HWY_INLINE std::size_t whole_groups(const K& kernel, const Cursor& at, std::size
     using B = typename K::B;
     const std::size_t lanes = hn::Lanes(typename K::DOut());
     const std::size_t group = K::group * lanes;
-    // Kernels that compute much have too few lines under way without being told. Never past the
-    // end, where memory is another's.
+    // Kernels that compute much have too few loads in flight without prefetching. Never past the
+    // end, where the memory is not the operand's.
     constexpr std::size_t ahead = prefetched_bytes / HWY_MIN(sizeof(A), sizeof(B));
     const std::size_t asks_until = end - HWY_MIN(end, ahead + group);
     for (; i + group <= end; i += group) {
@@ -222,7 +222,8 @@ HWY_INLINE void copy_few(std::byte* to, const std::byte* from, std::size_t bytes
     }
 }
 
-// Fewer elements than a vector has: through padded copies, so that nothing outside is touched.
+// Fewer elements than a vector has: computes in padded copies, so that no memory outside the
+// buffers is accessed.
 template <class K>
 HWY_INLINE void fragment(const K& kernel, const Cursor& at, std::size_t count) {
     constexpr std::size_t most = hn::MaxLanes(typename K::DOut());
@@ -255,14 +256,15 @@ HWY_NOINLINE void run(const ReduceArgs& args, bool stream) {
     const std::size_t lanes = hn::Lanes(typename K::DOut());
     if (args.count < lanes) return fragment(kernel, at, args.count);
 
-    // Few vectors: aligning would cost more than stores across cache lines.
+    // With few vectors, aligning would cost more than stores across cache lines.
     std::size_t head = SIZE_MAX;
     if (args.count >= 8 * lanes) head = elements_to_alignment<K>(args.dst, lanes);
     const bool streamed = stream && head != SIZE_MAX;
     if (head == SIZE_MAX) head = 0;
 
-    // The loop may overwrite its own input (dst is a or b), so the vectors that overlap with it, at
-    // both ends, are computed before and stored after. What they overwrite is equal.
+    // The loop may overwrite its own input (dst is a or b). So the first and the last vector, which
+    // overlap with the loop's, are computed before it and stored after it. They overwrite equal
+    // values.
     const std::size_t tail = args.count - lanes;
     alignas(64) std::byte first[result_bytes<K>];
     alignas(64) std::byte last[result_bytes<K>];
@@ -274,8 +276,8 @@ HWY_NOINLINE void run(const ReduceArgs& args, bool stream) {
     store<K>(last, at, tail);
 }
 
-// The caller's thread may round in another direction, take subnormal numbers for zero or be stopped
-// by exceptions. Other ranks' threads do not, and all get the same bits.
+// The caller's thread may round in another direction, flush subnormal numbers to zero or trap
+// exceptions. Other ranks' threads do not, and all ranks must get the same bits.
 struct DefaultMode {
 #if HWY_ARCH_X86
     static constexpr unsigned controls = 0xffc0;  // MXCSR: all but the exceptions seen

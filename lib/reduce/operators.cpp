@@ -10,10 +10,10 @@ struct Table {
     std::mutex mutex;
     std::unordered_map<int32_t, UserOperator> operators;
     int32_t next = first_user_op;
-    uint32_t functions = 0;  // made so far
+    uint32_t functions = 0;  // count of functions made so far
 };
 
-// Never destroyed: a program may still hold handles while it exits.
+// Never destroyed: a program may still use handles while it exits.
 Table& table() {
     static auto* const the = new Table;
     return *the;

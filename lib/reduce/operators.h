@@ -1,4 +1,4 @@
-// The operators that the program made: a table of the process, by handle.
+// The operators that the program has made: a table of the process, by handle.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// Handles count up from here and are never used again, so one that is out of date is noticed.
+/// Handles count up from here and are never reused, so find_operator() detects an old one.
 inline constexpr int32_t first_user_op = 1024;
 constexpr bool is_user_op(Op op) {
     return static_cast<int32_t>(op) >= first_user_op;
@@ -17,8 +17,8 @@ constexpr bool is_user_op(Op op) {
 struct UserOperator {
     enum class Kind : uint8_t { function, premul_sum };
     Kind kind = Kind::function;
-    // Ranks compare it in the tag: the number-th function of the process, set by add_operator(), or
-    // the number-th pre-multiplied sum of the communicator. Counts from 1.
+    // Part of the tag, so that ranks compare it: the number-th function of the process, set by
+    // add_operator(), or the number-th pre-multiplied sum of the communicator. Counts from 1.
     uint32_t number = 0;
 
     // A function.
@@ -33,11 +33,11 @@ struct UserOperator {
     std::array<std::byte, 8> scalar{};
 };
 
-/// The new operator's handle. Any thread, as all of these.
+/// Adds an operator and returns its handle. Any thread may call these functions.
 Op add_operator(UserOperator op);
-/// invalid, with a sentence, for a handle that was destroyed or never was one.
+/// invalid for a handle that was destroyed or never existed.
 Result<UserOperator> find_operator(Op op);
-/// invalid for what find_operator does not know, and for built-in operators.
+/// invalid for a handle that find_operator rejects, and for built-in operators.
 Result<> remove_operator(Op op);
 
 }  // namespace tutti

@@ -1,9 +1,8 @@
-// 16- and 8-bit floats as fp32 without a conversion: exponent and mantissa are shifted to where
-// fp32 has them, which makes the number too small by a power of two, subnormals (fp32's too)
-// included. The sum of two such numbers is right to the bit, also divided by a number that is not
-// too large, and the way back is a shift. What infinity and NaN mean is lost: who uses this looks
-// for them first.
-// Included once per instruction set, hence the toggled guard.
+// 16- and 8-bit floats as fp32 without a conversion: exponent and mantissa are shifted to fp32's
+// positions. That makes the number too small by a power of two, also if it is subnormal (in fp32
+// too). The sum of two such numbers is exact to the bit, also divided by a number that is not too
+// large, and a shift converts back. Infinity and NaN lose their meaning, so the caller checks for
+// them first. Included once per instruction set, hence the toggled guard.
 #if defined(TUTTI_REDUCE_POWERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_POWERS_INL_H
 #undef TUTTI_REDUCE_POWERS_INL_H
@@ -18,8 +17,8 @@ namespace tutti::kernels::HWY_NAMESPACE {
 
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
 
-// A 32-bit lane holds two 16-bit ones, the even one in its lower half. Of a format with so many
-// exponent and mantissa bits, in the upper end of a 16-bit lane.
+// A 32-bit lane holds two 16-bit ones, the even one in its lower half. The number, with so many
+// exponent and mantissa bits, is in the upper end of a 16-bit lane.
 template <int kExponentBits, int kMantissaBits>
 struct Powers {
     using D16 = hn::ScalableTag<uint16_t>;
@@ -28,17 +27,17 @@ struct Powers {
     using Int = hn::Repartition<int32_t, D16>;
     using Short = hn::Repartition<int16_t, D16>;
 
-    // fp32's exponent has so many bits more.
+    // The difference in exponent bits between fp32 and the format.
     static constexpr int shift = 8 - kExponentBits;
     static constexpr int bits = kExponentBits + kMantissaBits;
-    // Sign, and what is left of it after the shift.
+    // The bits of the sign and of the number after the shift.
     static constexpr int32_t mask = INT32_MIN | ((1 << bits) - 1) << (31 - shift - bits);
-    // Between the number and its fp32.
+    // The exponent of the factor between the number and its fp32.
     static constexpr int32_t factor_exponent = 127 - ((1 << (kExponentBits - 1)) - 1);
 
     // fp32's subnormals have at least 13 bits more than the format's. A quotient of such sums is
-    // half way between two of the format's numbers, or 1 / (2 × divisor) of their distance away
-    // from there: what fp32 rounds must be less.
+    // half way between two of the format's numbers, or at least 1 / (2 × divisor) of their distance
+    // away from there; fp32's rounding error must be less.
     static constexpr int32_t largest_divisor = 1 << 12;
 
     struct Pair {
@@ -67,7 +66,7 @@ struct Powers {
         return {by.apply(D(), v.even), by.apply(D(), v.odd)};
     }
 
-    // Exact if the mantissas of both fit into one, and all products are fp32's subnormals at least.
+    // Exact if the mantissas of both fit into one, and no product is below fp32's subnormals.
     static HWY_INLINE Pair product(V16 a, V16 b) {
         const Pair x = widened(a), y = widened(b);
         const auto factor =
@@ -109,7 +108,7 @@ struct QuickIfFinite {
     static constexpr bool unary = false;
     static constexpr std::size_t group = vectors_in_line<DOut>;
 
-    // A divisor that is too large for the short way makes no number small enough for it.
+    // never: the divisor is too large for the short path; no number passes its check.
     explicit QuickIfFinite(bool never) : last_(never ? -1 : Self::last_finite) {}
 
     HWY_INLINE V operator()(const Code* a, const Code* b) const {
@@ -118,7 +117,7 @@ struct QuickIfFinite {
                                                         : self().carefully(a, b);
     }
 
-    // Results are not stored before it is known that they count: they may replace operands.
+    // Checks the whole group before it stores a result, because results may overwrite operands.
     template <class Store>
     HWY_INLINE void several(const Code* a, const Code* b, const Store& store) const {
         const std::size_t lanes = hn::Lanes(DOut());
@@ -140,7 +139,7 @@ struct QuickIfFinite {
     }
 
 private:
-    // There is a maximum of signed lanes everywhere.
+    // Every instruction set has a maximum of signed lanes.
     using Signed = hn::RebindToSigned<DOut>;
     using Magnitudes = hn::Vec<Signed>;
 

@@ -48,7 +48,7 @@ bool is_extreme(Op op) {
     return op == Op::max || op == Op::min;
 }
 
-// Accumulates in fp32 what is narrower than fp32.
+// Whether the accumulator is fp32 for a narrower dtype.
 bool is_widened(Dtype dtype, Op op) {
     return is_float(dtype) && dtype_bytes(dtype) < 4 && !is_extreme(op);
 }
@@ -70,7 +70,7 @@ std::string op_list() {
 }
 
 ReduceFn find_small(Dtype dtype, Op op, kernels::SmallForms forms, bool stream) {
-    // All wide is plain float32.
+    // Three wide forms are plain float32.
     if (forms.a_wide && forms.b_wide && forms.out_wide) {
         return kernels::find_float(Dtype::float32, op, false, stream);
     }

@@ -53,18 +53,18 @@ struct UserFunction {
     Combine combine = nullptr;
     void* user = nullptr;
     Dtype dtype = Dtype::uint8;
-    uint32_t item = 1;  // elements of the dtype that belong together and are never parted
+    uint32_t item = 1;  // elements of the dtype that form one item and are never separated
 };
 
-/// dst[i] = a[i] ⊕ b[i]. b null: dst[i] = a[i], converted between the forms the kernel was looked
-/// up for. Aliasing: dst may be a or b where the element sizes are equal; it overlaps nothing else.
-/// Nothing needs any alignment. count may be 0.
+/// dst[i] = a[i] ⊕ b[i]. b null: dst[i] = a[i], converted between the forms of the kernel.
+/// Aliasing: dst may be a or b if the element sizes are equal; otherwise it overlaps nothing. No
+/// alignment is needed. count may be 0.
 struct ReduceArgs {
     void* dst = nullptr;
     const void* a = nullptr;
     const void* b = nullptr;
     std::size_t count = 0;
-    int32_t divisor = 1;                 // avg: applied where the result is final
+    int32_t divisor = 1;                 // avg: applied if the result is final
     const UserFunction* user = nullptr;  // Reducer::function() of the kernel's reducer
 };
 using ReduceFn = void (*)(const ReduceArgs&);
@@ -74,31 +74,31 @@ inline constexpr std::size_t max_mover_bytes = 64;
 /// Chooses the kernels of one (dtype, op) at bind time.
 ///
 /// Integers wrap; their avg divides the wrapped sum toward zero. max and min return a NaN unchanged
-/// (of two, a's) and put +0 above -0. Of two NaNs, sum and prod return a's payload, quiet. 16- and
-/// 8-bit floats round to nearest even, once, where the result is final; past the largest finite
-/// value they become infinite, float8_e4m3 (the "fn" variant, which has no infinity) NaN, as in
-/// PyTorch and ml_dtypes. avg of floats divides in the accumulator, before that rounding.
+/// (of two, a's) and order +0 above -0. Of two NaNs, sum and prod return a's payload, quiet. 16-
+/// and 8-bit floats round to nearest even once, in the final result. Beyond the largest finite
+/// value they become infinite; float8_e4m3 (the "fn" variant, which has no infinity) becomes NaN,
+/// as in PyTorch and ml_dtypes. avg of floats divides in the accumulator, before that rounding.
 class Reducer {
 public:
-    /// invalid, with a sentence, for an op that makes no sense on the dtype (bitwise on floats) and
-    /// for values that are neither.
+    /// invalid for an op that the dtype does not support (bitwise on floats) and for values that
+    /// are no dtype or op.
     static Result<Reducer> make(Dtype dtype, Op op);
-    /// Moves bytes only (broadcast, barrier): all forms are the element, reduce() is not to be
-    /// asked. element_bytes: 1 … max_mover_bytes; larger elements are counts of a size that divides
-    /// theirs.
+    /// Moves bytes only (broadcast, barrier): all forms are the element, and reduce() must not be
+    /// called. element_bytes: 1 … max_mover_bytes; for larger elements use a size that divides
+    /// theirs, and a larger count.
     static Reducer mover(std::size_t element_bytes);
 
     /// A program's own operator: all forms are the item, of at most max_mover_bytes bytes.
     static Result<Reducer> custom(const UserFunction& function);
 
-    /// The same reduction of inputs that are in the accumulator's form already: raw is as partial.
+    /// The same reduction for inputs in the accumulator's form: raw equals partial.
     Reducer widened() const {
         Reducer wide = *this;
         wide.wide_raw_ = true;
         return wide;
     }
 
-    /// Elements of the dtype that are one element here: more than one only for custom().
+    /// Elements of the dtype in one element of this reducer: more than one only for custom().
     uint32_t item() const { return function_.item; }
     /// The caller passes it to kernels as ReduceArgs::user.
     const UserFunction& function() const { return function_; }
@@ -111,13 +111,13 @@ public:
     }
 
     /// The two-operand kernel for a of form wa, b of form wb (each raw or partial), and a result of
-    /// form wr (partial or final). Never null. stream: dst by non-temporal stores, for what this
-    /// core does not read again soon.
+    /// form wr (partial or final). Never null. stream: dst by non-temporal stores, for results that
+    /// this core does not read again soon.
     ReduceFn reduce(Width wa, Width wb, Width wr, bool stream) const;
 
-    /// The one-operand kernel (b null): a copy where the forms are equal in memory, else a
-    /// conversion; partial to final divides for avg. raw to final is a copy (one contribution),
-    /// final to raw too. Never null.
+    /// The one-operand kernel (b null): a copy if the forms are equal in memory, else a conversion;
+    /// partial to final divides for avg. raw to final is a copy (one contribution), and so is final
+    /// to raw. Never null.
     ReduceFn move(Width from, Width to, bool stream) const;
 
 private:
@@ -129,7 +129,7 @@ private:
     UserFunction function_;
 };
 
-/// The instruction set the kernels were dispatched to: "AVX3", "AVX2", "SSE4", …
+/// The instruction set of the kernels: "AVX3", "AVX2", "SSE4", …
 std::string_view simd_target();
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// 16- and 8-bit floats in memory, fp32 in registers; rounding is to nearest even, by integers where
-// there is no instruction for it, so that every instruction set gives the same bits.
+// 16- and 8-bit floats in memory, fp32 in registers. Rounds to nearest even, with integer
+// operations if there is no instruction for it, so that every instruction set gives the same bits.
 // Included once per instruction set, hence the toggled guard.
 #if defined(TUTTI_REDUCE_SMALL_FLOAT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_SMALL_FLOAT_INL_H
@@ -19,8 +19,8 @@ inline constexpr int float_mantissa_bits = 23;
 inline constexpr int32_t float_infinity = 0x7f800000;
 inline constexpr int32_t float_quiet = 0x00400000;
 
-// A format of fewer bits, with or without infinities; without (e4m3fn), the code of all ones is the
-// only NaN and overflow becomes NaN, as in ml_dtypes and PyTorch.
+// A format with fewer bits than fp32, with or without infinities. Without (e4m3fn), the code of all
+// ones is the only NaN and overflow becomes NaN, as in ml_dtypes and PyTorch.
 template <int kExponentBits, int kMantissaBits, bool kInfinity>
 struct Format {
     static constexpr int exponent_bits = kExponentBits;
@@ -44,8 +44,8 @@ struct Format {
         const auto sign =
             hn::ShiftLeft<31 - magnitude_bits>(hn::And(code, hn::Set(di, 1 << magnitude_bits)));
         auto bits = hn::Add(mag, hn::Set(di, rebias << float_mantissa_bits));
-        // A subnormal is a normal number with the leading one added, less that one: no fp32
-        // subnormal appears on the way, which a flush-to-zero mode would lose.
+        // Adds a leading one to the subnormal, which makes it a normal number, and subtracts it
+        // again: this avoids fp32 subnormals, which a flush-to-zero mode would lose.
         const auto one = hn::Set(di, smallest_normal);
         const auto subnormal = hn::Sub(hn::BitCast(d, hn::Add(mag, one)), hn::BitCast(d, one));
         bits = hn::IfThenElse(hn::Lt(mag, hn::Set(di, 1 << float_mantissa_bits)),
@@ -68,14 +68,14 @@ struct Format {
         const auto sign =
             hn::And(hn::BitCast(di, hn::ShiftRight<31 - magnitude_bits>(hn::BitCast(du, v))),
                     hn::Set(di, 1 << magnitude_bits));
-        // Just under half a unit, one more if the last kept bit is odd: ties go to even.
+        // Just under half a unit, plus one if the last kept bit is odd: ties go to even.
         const auto odd = hn::And(hn::ShiftRight<shift>(abs), hn::Set(di, 1));
         constexpr int32_t under_half = (1 << (shift - 1)) - 1;
         const auto nearest =
             hn::Add(abs, hn::Set(di, under_half - (rebias << float_mantissa_bits)));
         auto code = hn::ShiftRight<shift>(hn::Add(nearest, odd));
-        // In the sum with a number whose last bit weighs as much as the format's smallest
-        // subnormal, the adder does the rounding.
+        // Adds a number whose last bit weighs as much as the format's smallest subnormal, so that
+        // the adder rounds.
         const auto aligner = hn::Set(di, (rebias + shift + 1) << float_mantissa_bits);
         const auto aligned = hn::Add(hn::BitCast(d, abs), hn::BitCast(d, aligner));
         code = hn::IfThenElse(hn::Lt(abs, hn::Set(di, smallest_normal)),
@@ -113,7 +113,7 @@ struct Bfloat16Format {
     static HWY_INLINE hn::Vec<D> decode(D d, hn::Vec<hn::RebindToSigned<D>> code) {
         return hn::BitCast(d, hn::ShiftLeft<16>(code));
     }
-    // The code in the upper halves; what is in the lower ones is of no meaning.
+    // The code in the upper halves; the lower halves are undefined.
     template <class D>
     static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_number(D, hn::Vec<D> v) {
         const hn::RebindToUnsigned<D> du;
@@ -136,8 +136,8 @@ struct Bfloat16Format {
 };
 using Bfloat16 = Encoded<uint16_t, Bfloat16Format>;
 
-// Highway emulates fp16 before AVX2, without rounding to even and without infinities.
-// Better targets have smaller numbers.
+// Before AVX2, Highway emulates fp16 without rounding to even and without infinities. Better
+// targets have smaller numbers.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 
 template <class D>
@@ -170,15 +170,15 @@ using ToWide = Combine<float, OnlyA, F, F, Wide<float>, false>;
 template <class F, bool kDivide>
 using FromWide = Combine<float, OnlyA, Wide<float>, F, F, kDivide>;
 
-// One operand: the index of SmallForms is 4, 1 or 9.
+// For one operand the index of SmallForms is 4, 1 or 9.
 template <class F>
 ReduceFn small_convert(SmallForms forms, bool stream) {
     if (forms.out_wide) return pick<ToWide<F>>(stream);
     return forms.divide ? pick<FromWide<F, true>>(stream) : pick<FromWide<F, false>>(stream);
 }
 
-// By blocks through fp32 in the first-level cache, for formats whose conversions are what costs:
-// fused with every operator and form they would be half of the library's code and build time.
+// Converts blocks to fp32 in the first-level cache, for formats whose conversions dominate the
+// cost: fused with every operator and form they would be half of the library's code and build time.
 inline constexpr std::size_t block_elements = 1024;
 
 template <class F>
@@ -250,7 +250,7 @@ struct Fused : Form<Operator, F, kForms> {
     static ReduceFn find(bool stream) { return pick<Fused>(stream); }
 };
 
-// Two operands: Kernels<Operator, F, index of SmallForms>::find is the kernel.
+// For two operands: Kernels<Operator, F, index of SmallForms>::find returns the kernel.
 template <template <class, class, int> class Kernels, class F, class Operator>
 ReduceFn small_operator(int forms, bool stream) {
     switch (forms) {

@@ -1,11 +1,11 @@
-// Whether shared memory is better written past the cache.
+// Decides whether a sender writes shared memory with streaming stores, past the cache.
 //
-// Whoever writes a cell again finds its lines in the cache of the core that has read them. Between
-// cores that share a cache, getting them back takes little time. Between others (chiplets, sockets)
-// every store waits for its line, one after the other, and writing to memory is several times as
-// fast. Where ranks run, nobody knows for long, and a virtual machine may not say what its cores
-// share. So the writer measures: most messages are written the way that was faster, and now and
-// then one the other way. docs/adr/0014-past-the-cache.md has the figures.
+// A sender that writes a cell again finds its lines in the cache of the core that has read them.
+// Between cores that share a cache, getting them back takes little time. Between other cores
+// (chiplets, sockets) every store waits for its line, one after the other, and writing to memory is
+// several times as fast. Ranks may move between cores, and a virtual machine may not say which
+// cores share a cache. So the sender measures: it writes most messages the way that was faster, and
+// now and then one the other way. docs/adr/0014-past-the-cache.md has the figures.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +19,15 @@
 
 namespace tutti {
 
-/// Decides, message by message, how one writer writes. For one thread at a time: the writer's.
+/// Chooses, message by message, how one thread writes. For one thread at a time: the writer's.
 class StreamingStorePolicy {
 public:
-    /// To write past the cache has to be `gain` times as fast. The reader pays for it: what comes
-    /// from a shared cache is there sooner than what comes from memory.
+    /// gain: streaming stores must be so many times as fast as ordinary ones. The reader pays for
+    /// them: a message in a shared cache is read sooner than one in memory.
     explicit StreamingStorePolicy(double gain) : gain_(gain) {}
 
-    /// Calls write(past), which writes the next message, of so many bytes, at least one, past the
-    /// cache or not; how long that takes decides about later ones.
+    /// Calls write(past), which writes the next message of so many bytes (at least one), past the
+    /// cache or not; the time that it takes decides about later messages.
     template <class Write>
     void measure(std::size_t bytes, Write&& write) {
         const bool past = next();
@@ -49,8 +49,8 @@ public:
         const double cost =
             static_cast<double>(std::max<uint64_t>(ticks, 1)) / static_cast<double>(bytes);
         CopyCost& own = costs_[past];
-        // The first few find memory that is new to the process; a message during which the thread
-        // did not run says little.
+        // The first few messages write to memory that is new to the process. A message during which
+        // the thread was descheduled is not representative, so its cost is bounded.
         if (own.messages < first_messages)
             own.average = own.messages++ == 0 ? cost : std::min(own.average, cost);
         else
@@ -61,8 +61,8 @@ public:
     bool prefers() const { return prefers_; }
 
 private:
-    // One message in so many goes the other way. Primes: the steps of a schedule take turns, and
-    // each kind is to be measured both ways.
+    // One message in so many is written the other way. Primes, because the steps of a schedule
+    // alternate and each kind must be measured both ways.
     static constexpr uint32_t learning_messages = 32, often = 5, seldom = 61;
     static constexpr uint32_t first_messages = 4;
     static constexpr double most_growth = 2, window = 8;
@@ -71,12 +71,12 @@ private:
         uint32_t messages = 0;
     };
     double gain_;
-    std::array<CopyCost, 2> costs_;  // plain, past
+    std::array<CopyCost, 2> costs_;  // ordinary stores, streaming stores
     uint32_t written_ = 0;
     bool prefers_ = false;
 };
 
-/// Copies a message of any length. policy: how to; nullptr: in the usual way.
+/// Copies a message of any length. policy: decides about streaming stores; nullptr: uses memcpy.
 inline void copy_message(StreamingStorePolicy* policy, void* to, const void* from,
                          std::size_t bytes) {
     if (policy)

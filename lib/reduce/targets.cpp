@@ -1,4 +1,4 @@
-// All sets that any kernel is compiled for.
+// All instruction sets that any kernel is compiled for.
 #define HWY_WANT_AVX3_DL
 #include "reduce/targets.h"
 //
@@ -31,12 +31,12 @@ std::string_view simd_target() {
 
 namespace {
 
-// Compiled in and supported here; the static target always is both.
+// The targets that are compiled in and supported here; the static target always is.
 int64_t usable_targets() {
     return (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
 }
 
-// The best, whose bit is the lowest, first.
+// The targets as a list. The best has the lowest bit and is first.
 std::vector<int64_t> one_by_one(int64_t targets) {
     std::vector<int64_t> list;
     for (int64_t left = targets; left != 0; left &= left - 1) list.push_back(left & -left);
