@@ -25,18 +25,19 @@ namespace {
 
 constexpr uint32_t max_hello_bytes = 4096;
 constexpr int accepts_per_turn = 64;
-// Out of file descriptors: how long the listener rests, so that its readiness does not spin.
+// Out of file descriptors: how long the acceptor stops watching the listener, which would otherwise
+// stay readable and spin.
 constexpr int64_t pause_ns = 50'000'000;
-constexpr int64_t room_pause_ns = 5'000'000;  // where strangers hold all the room there is
+constexpr int64_t room_pause_ns = 5'000'000;  // if strangers hold all places
 // An acceptor may hold this many unauthenticated connections even if the process is at its limit,
 // so that members can still reach every acceptor.
 constexpr std::size_t least_strangers = 4;
-// By these shares of its time to prove itself, a stranger makes room for another.
+// After these fractions of the handshake's time, a stranger may be dropped for a new one.
 constexpr int64_t silent_share = 2000, spoken_share = 100, starving_share = 10;
-constexpr int64_t tell_ns = 10'000'000'000;  // between warnings about the same
+constexpr int64_t tell_ns = 10'000'000'000;  // between equal warnings
 
 std::atomic<std::size_t> strangers{0};      // of all acceptors of the process
-std::atomic<int64_t> starving_since_ns{0};  // 0: there are descriptors
+std::atomic<int64_t> starving_since_ns{0};  // 0: descriptors are available
 
 // A connection that has not proved the secret yet.
 struct Stranger {
@@ -72,7 +73,7 @@ struct Acceptor::Pending {
     std::optional<Stranger> stranger{std::in_place};
     std::list<std::unique_ptr<Pending>>::iterator self{};
     HandshakeStage stage = HandshakeStage::auth;
-    Bytes in{};  // what arrived of the bytes wanted next
+    Bytes in{};  // the arrived part of the next wanted bytes
     uint32_t hello_bytes = 0;
 
     std::size_t wants() const {
@@ -105,7 +106,7 @@ Acceptor::Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler han
 }
 
 Acceptor::~Acceptor() {
-    starving_since_ns = 0;  // it finds out no more
+    starving_since_ns = 0;  // no acceptor is left to update it
     reactor_.remove(listener_.get());
     if (timer_) reactor_.remove(timer_.get());
     for (const auto& pending : pending_) reactor_.remove(pending->fd.get());
@@ -139,8 +140,8 @@ void Acceptor::accept_ready() {
     drop_stale();
 }
 
-// The connection stays in the kernel's queue. The oldest stranger's place is the cheapest way to
-// serve it; a handshake that goes on is not for sale.
+// The connection stays in the kernel's queue. To serve it, this drops the oldest stranger that has
+// had its fraction of the time; it never drops a handshake that is making progress.
 void Acceptor::short_of_descriptors(int sys_errno) {
     int64_t none = 0;
     if (sys_errno == EMFILE || sys_errno == ENFILE)
@@ -159,7 +160,7 @@ void Acceptor::short_of_descriptors(int sys_errno) {
     pause(pause_ns);
 }
 
-// Without a timer it could not go on.
+// Without a timer the acceptor could not resume.
 void Acceptor::pause(int64_t for_ns) {
     if (!timer_) return;
     reactor_.modify(listener_.get(), 0);
@@ -172,8 +173,8 @@ void Acceptor::resume() {
     reactor_.modify(listener_.get(), EPOLLIN);
 }
 
-// For one more stranger. A member is never silent for long: what it sends first comes with its
-// connection.
+// Makes room for one more stranger. A member is never silent for long, because it sends its first
+// message together with its connection.
 bool Acceptor::make_room() {
     const auto own = static_cast<std::size_t>(
         std::count_if(pending_.begin(), pending_.end(),
@@ -189,7 +190,7 @@ bool Acceptor::make_room() {
 
 void Acceptor::admit(UniqueFd fd) {
     const int on = 1;
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // no harm on a Unix socket
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // harmless on a Unix socket
     const int raw = fd.get();
     const int64_t now = now_ns(), timeout_ns = int64_t{options_.handshake_timeout_ms} * 1'000'000;
     pending_.emplace_back(new Pending{std::move(fd), AuthServer(key_), now, now + timeout_ns});
@@ -200,7 +201,8 @@ void Acceptor::admit(UniqueFd fd) {
     pending_ready(pending);
 }
 
-/// The oldest that has, or has not, sent its first message, if that share of its time is over.
+/// The oldest stranger that has, or has not, sent its first message, if that fraction of its time
+/// is over.
 Acceptor::Pending* Acceptor::oldest_stranger(bool has_spoken, int64_t timeout_share) const {
     const int64_t grace_ns = int64_t{options_.handshake_timeout_ms} * 1'000'000 / timeout_share;
     const int64_t before_ns = timer_ ? now_ns() - grace_ns : now_ns();
@@ -211,7 +213,8 @@ Acceptor::Pending* Acceptor::oldest_stranger(bool has_spoken, int64_t timeout_sh
 }
 
 void Acceptor::pending_ready(Pending& pending) {
-    // Bounded: each turn takes what the handshake still wants, and that ends after the hello.
+    // Bounded: each turn reads only the bytes that the handshake still needs, and it ends after the
+    // hello.
     while (true) {
         const std::size_t wants = pending.wants();
         if (pending.in.size() < wants) {
@@ -252,7 +255,7 @@ bool Acceptor::advance(Pending& pending) {
             drop(pending, pending.auth.error().message);
         return false;
     }
-    // A fresh socket's buffer takes these few bytes whole; if not, the peer is up to no good.
+    // A new socket's buffer holds these few bytes; if not, the peer is malicious.
     const ssize_t sent = send(pending.fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
     if (sent != static_cast<ssize_t>(reply.size())) {
         drop(pending, "the peer does not read the answer");
@@ -280,8 +283,8 @@ void Acceptor::drop(Pending& pending, std::string_view why) {
     pending_.erase(pending.self);
 }
 
-// Some rank may be waiting for the rejected one, but only the rejected one sees an error: log a
-// warning on this side too.
+// Another rank may be waiting for the rejected one, but only the rejected one sees an error, so
+// this side logs a warning too.
 void Acceptor::turn_away(Pending& pending, std::string_view why) {
     const uint64_t count = ++turned_away_;
     if (const int64_t now = now_ns(); now >= tell_again_ns_) {
@@ -298,7 +301,7 @@ void Acceptor::turn_away(Pending& pending, std::string_view why) {
 
 void Acceptor::tick() {
     uint64_t expirations = 0;
-    // Only to make it unreadable: what is due is decided by the clock.
+    // Only empties the descriptor: the clock decides which time-outs are due.
     if (read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
         log::debug("accept: timer: errno {}", errno);
     if (now_ns() >= resume_ns_) resume();

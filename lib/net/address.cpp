@@ -11,7 +11,8 @@
 namespace tutti::net {
 namespace {
 
-// Not found by listing: all of 127.0.0.0/8 is this machine's, too.
+// Tests by binding rather than by listing interfaces, because all of 127.0.0.0/8 is this machine's
+// too.
 bool is_own_address(const std::string& text) {
     const auto parsed = resolve({.host = text, .port = 0}, Deadline::after_ms(1));
     in6_addr scratch;
@@ -64,7 +65,7 @@ Result<std::string> choose_address(const AddressWish& wish) {
     if (iface.empty() && !wish.usual.empty()) return wish.usual;
     TUTTI_ASSIGN(const auto interfaces, list_interfaces());
     TUTTI_ASSIGN(const auto link_local, list_interfaces(true));
-    // A link-local address, which holds the interface's name, only where there is no other.
+    // Uses a link-local address, which includes the interface's name, only if there is no other.
     for (const auto* const list : {&interfaces, &link_local}) {
         const auto found = std::find_if(list->begin(), list->end(), [&](const auto& i) {
             return iface.empty() ? i.up && !i.loopback : i.name == iface;

@@ -20,8 +20,8 @@ constexpr std::size_t proof_bytes = 32;
 constexpr std::string_view compare_secrets =
     "compare TUTTI_SECRET and TUTTI_JOB, which must be the same on every rank";
 
-// OpenSSL's exit handler would free what threads still use: it is not registered, unless the
-// program has used OpenSSL before (then os/at_exit.h stops the service thread in time).
+// OpenSSL's exit handler would free memory that threads still use, so it is not registered, unless
+// the program has used OpenSSL before (then os/at_exit.h stops the service thread in time).
 void begin_openssl() {
     static const int begun = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     static_cast<void>(begun);
@@ -132,7 +132,7 @@ Result<Bytes> AuthServer::answer(ByteView in) {
     return stage_ == 0 ? greet(in) : judge(in);
 }
 
-// The client's first bytes: our nonce, and the proof that we know the secret.
+// Handles the client's first bytes: replies with this side's nonce, and the proof of the secret.
 Result<Bytes> AuthServer::greet(ByteView in) {
     if (as_text(in.first(magic.size())) != magic)
         return fail(Code::auth, "the client does not speak tutti's protocol")
@@ -145,7 +145,7 @@ Result<Bytes> AuthServer::greet(ByteView in) {
     return reply;
 }
 
-// The client's proof.
+// Checks the client's proof.
 Result<Bytes> AuthServer::judge(ByteView in) const {
     TUTTI_ASSIGN(const Bytes expected, prove_client(key_, nonce_c_, nonce_s_));
     if (!equal_in_constant_time(in, expected))

@@ -1,4 +1,4 @@
-// Mutual authentication of a fresh connection, before a single field of the peer's is parsed.
+// Mutual authentication of a new connection, before this side parses any field of the peer's.
 //
 //   client → server   magic (8 bytes), nonce_c (32)
 //   server → client   nonce_s (32), HMAC(secret, "tutti server" ‖ context ‖ nonce_c ‖ nonce_s)
@@ -6,8 +6,8 @@
 //   server → client   one byte: 1
 //
 // HMAC-SHA-256. context is the job's name and the purpose of the connection, so that a proof for
-// one is none for another. Fixed sizes only: there is nothing to parse. An empty secret still keeps
-// jobs and purposes apart.
+// one is invalid for another. All sizes are fixed: there is nothing to parse. An empty secret still
+// keeps jobs and purposes apart.
 #pragma once
 
 #include <string>
@@ -24,12 +24,12 @@ struct AuthKey {
     std::string context;
 };
 
-/// Blocking until the deadline. auth: the other side has another key (says to compare TUTTI_SECRET
-/// and TUTTI_JOB), or does not speak this protocol.
+/// Blocks at most until the deadline. auth: the other side has another key (the error says to
+/// compare TUTTI_SECRET and TUTTI_JOB), or does not speak this protocol.
 Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline);
 
-/// The server's side as a state machine without I/O of its own: feed what arrived, send what it
-/// says.
+/// The server's side as a state machine without I/O: the caller feeds received bytes, and sends the
+/// replies.
 class AuthServer {
 public:
     explicit AuthServer(AuthKey key);
@@ -37,11 +37,11 @@ public:
     /// The number of bytes to read next. If the caller reads no more, bytes that follow the
     /// handshake stay in the socket.
     std::size_t wants() const;
-    /// Exactly wants() bytes. `reply` is set to what must be sent, possibly nothing.
+    /// in: exactly wants() bytes. Sets `reply` to the bytes to send, possibly none.
     State feed(ByteView in, Bytes& reply);
     const Error& error() const { return error_; }
-    /// Whether the client speaks the protocol and has yet to answer our proof: who hangs up then
-    /// mostly did not like it.
+    /// Whether the client speaks the protocol and has not answered our proof yet: a client that
+    /// closes now has probably rejected the proof.
     bool has_proved() const { return stage_ == 1; }
 
 private:
@@ -55,7 +55,7 @@ private:
     Error error_;
 };
 
-/// n random bytes from the system; hex for names and secrets. system: it has none.
+/// n random bytes from the system; hex for names and secrets. system: the system has none.
 Result<Bytes> random_bytes(std::size_t n);
 Result<std::string> random_hex(std::size_t n);
 

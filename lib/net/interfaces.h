@@ -8,7 +8,7 @@
 
 namespace tutti::net {
 
-/// An address of an interface; one with several addresses comes several times.
+/// An address of an interface; an interface with several addresses has several entries.
 struct Interface {
     std::string name;
     SocketAddress address;
@@ -16,11 +16,13 @@ struct Interface {
     bool loopback = false;
 
     bool is_v4() const { return address.storage.ss_family == AF_INET; }
-    /// Means something only together with an interface: peers use it if theirs has the same name.
+    /// A link-local address is valid only on its interface: peers use it if theirs has the same
+    /// name.
     bool is_link_local() const;
 };
 
-/// Without link-local addresses, or only these. IPv4 before IPv6, else in the system's order.
+/// link_local: only link-local addresses, else only others. IPv4 before IPv6, else in the system's
+/// order.
 Result<std::vector<Interface>> list_interfaces(bool link_local = false);
 
 }  // namespace tutti::net

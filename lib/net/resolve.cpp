@@ -24,7 +24,7 @@ LookupResult look_up(const HostPort& what, int flags) {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
-    // Without AI_ADDRCONFIG: ::1 is to work on a machine whose only IPv6 address it is.
+    // Without AI_ADDRCONFIG, so that ::1 works on a machine whose only IPv6 address it is.
     hints.ai_flags = flags | AI_NUMERICSERV;
     addrinfo* found = nullptr;
     LookupResult answer;
@@ -81,8 +81,7 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadli
                 .advice("check DNS on this machine, or use the host's address");
         };
         if (deadline.passed()) return too_late();
-        // getaddrinfo() has no time-out, so a name is looked up on a thread that can be left
-        // behind.
+        // getaddrinfo() has no time-out, so a thread that can be abandoned looks the name up.
         auto task = std::make_shared<std::packaged_task<LookupResult()>>(
             [what] { return look_up(what, 0); });
         auto future = task->get_future();

@@ -20,7 +20,7 @@ struct SocketAddress {
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
     bool is_loopback() const;
     std::string host() const;              // numeric
-    std::optional<uint16_t> port() const;  // of TCP; none: it is no such address
+    std::optional<uint16_t> port() const;  // of TCP; nullopt: not an IP address
     bool operator==(const SocketAddress& other) const;
 };
 

@@ -12,8 +12,8 @@
 namespace tutti::net {
 namespace {
 
-// Two fields of the kernel's tcp_info, as 32-bit words: glibc's structure ends before the least
-// round trip, and the kernel's own header defines the same name once more.
+// Two fields of the kernel's tcp_info, as 32-bit words: glibc's structure ends before the minimum
+// round trip, and the kernel's own header defines the same name again.
 constexpr std::size_t smoothed_word = 17, least_word = 37;
 static_assert(offsetof(tcp_info, tcpi_rtt) == smoothed_word * sizeof(uint32_t));
 

@@ -8,7 +8,7 @@ namespace {
 
 thread_local Reactor* served = nullptr;
 thread_local const CancelWaitsWhen* gives_up = nullptr;  // the innermost
-constexpr int longest_sleep_ms = 20;  // how long nobody sees that the flag was set
+constexpr int longest_sleep_ms = 20;  // the longest delay before a sleeping thread sees the flag
 
 }  // namespace
 
@@ -39,7 +39,7 @@ int poll_serving(pollfd* waiting, int timeout_ms) {
     const int ready = ::poll(both, waiting ? 2 : 1, timeout_ms);
     if (ready <= 0) return ready;
     if (both[0].revents) {
-        // A handler that waits on this thread must not come back in here.
+        // A handler that waits on this thread must not serve the reactor again.
         Reactor* reactor = served;
         const ServeWhileWaiting not_again(nullptr);
         reactor->poll(0);

@@ -1,5 +1,5 @@
-// Waiting that serves a reactor meanwhile. With manual progress no other thread accepts
-// connections: two ranks that connect to each other at once would wait for each other.
+// Waits that serve a reactor meanwhile. With manual progress no other thread accepts connections:
+// two ranks that connect to each other at once would deadlock.
 #pragma once
 
 #include <poll.h>
@@ -13,7 +13,7 @@ namespace tutti::net {
 /// While it lives, blocking waits of lib/net and lib/rendezvous on this thread serve the reactor.
 class ServeWhileWaiting {
 public:
-    /// nullptr: nothing to serve.
+    /// nullptr: no reactor to serve.
     explicit ServeWhileWaiting(Reactor* reactor);
     ~ServeWhileWaiting();
     ServeWhileWaiting(const ServeWhileWaiting&) = delete;
@@ -22,8 +22,8 @@ private:
     Reactor* outer_;
 };
 
-/// While it lives, blocking waits of lib/net, lib/rendezvous and the transports on this thread give
-/// up as at their deadline once the flag is set, or that of one outside this one.
+/// While it lives, blocking waits of lib/net, lib/rendezvous and the transports on this thread end
+/// as at their deadline once its flag, or that of an enclosing CancelWaitsWhen, is set.
 class CancelWaitsWhen {
 public:
     explicit CancelWaitsWhen(const std::atomic<bool>& flag);
@@ -35,11 +35,11 @@ private:
     const std::atomic<bool>& flag_;
     const CancelWaitsWhen* const outer_;
 };
-/// Whether one of this thread's has been set. Every loop that waits looks.
+/// Whether a flag of this thread's is set. Every loop that waits checks it.
 bool wait_cancelled();
 
-/// As ::poll for one descriptor (or none: only time passes), but may return 0 early: after serving,
-/// or for a look whether to give up.
+/// As ::poll for one descriptor (nullptr: only sleeps), but may return 0 early: after serving the
+/// reactor, or so that the caller checks wait_cancelled().
 int poll_serving(pollfd* waiting, int timeout_ms);
 
 }  // namespace tutti::net

@@ -22,12 +22,14 @@ namespace tutti::net {
 namespace {
 
 constexpr int backlog = 4096;  // the system lowers it to its own limit
-// The kernel doubles it. From 192 KiB on both directions at once take twice as long; under 64 KiB
-// there is no room for two packets of loopback, and each waits for the other's late ACK.
+// The kernel doubles it. With 192 KiB or more, traffic in both directions at once takes twice as
+// long. Under 64 KiB there is no room for two packets of loopback, and each waits for the peer's
+// delayed ACK.
 constexpr int local_buffer_bytes = 128 * 1024;
 constexpr int64_t first_pause_ms = 2;
 constexpr int64_t longest_pause_ms = 250;
-// With further addresses to try, one that swallows packets must not use up the whole deadline.
+// If there are further addresses to try, an address that drops packets must not use up the whole
+// deadline.
 constexpr int64_t one_of_several_ms = 2000;
 
 Result<UniqueFd> make_socket(int family) {
@@ -97,7 +99,8 @@ bool within_machine(const SocketAddress& own, const SocketAddress& peer) {
     return peer.is_loopback() || own.host() == peer.host();
 }
 
-// Retrying on a port of the ephemeral range can meet itself: TCP's simultaneous open.
+// A retry on a port of the ephemeral range can connect the socket to itself: TCP's simultaneous
+// open.
 bool connected_to_itself(int fd) {
     const auto [own, peer] = ends_of(fd);
     return own == peer;
@@ -169,7 +172,7 @@ Result<UniqueFd> try_all(const std::vector<SocketAddress>& addresses, Deadline d
     return last;
 }
 
-// "": the advice of the cause stays.
+// "": the cause's own advice is used.
 std::string_view connect_advice(int error) {
     switch (error) {
         case ECONNREFUSED:
@@ -207,7 +210,8 @@ Result<UniqueFd> listen_tcp(const HostPort& at, Deadline deadline) {
     Result<UniqueFd> last = fail(Code::system, "no address");
     for (const SocketAddress& address : addresses) {
         last = listen_at(address, at);
-        // A name with two families: a port in use on the first is not made good by the second.
+        // If a name resolves to two families and the port is in use on the first, the second is not
+        // tried.
         if (last || last.error().sys_errno == EADDRINUSE) break;
     }
     return last;
@@ -236,14 +240,15 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
     std::optional<Error> not_found;
     for (int attempt = 0;; ++attempt) {
         Error cause;
-        bool passing = true;  // a name that is not known yet may be, once its host is up
+        bool passing = true;  // a name may become known once its host has started
         if (const auto addresses = resolve(to, options.deadline)) {
             auto connected = try_all(*addresses, options.deadline);
             if (connected) return connected;
             cause = std::move(connected.error());
             passing = is_passing(cause.sys_errno);
         } else if (addresses.error().code == Code::timeout) {
-            // A look-up that the deadline cut off says less than one that was answered.
+            // A look-up that the deadline interrupted is a less useful cause than one that was
+            // answered.
             cause = not_found.value_or(addresses.error());
         } else {
             if (!not_found && options.keep_trying)
@@ -264,8 +269,8 @@ void bound_if_local(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-// A descriptor that another thread closes meanwhile, and opens for another connection within this
-// machine, would be bounded as well: that does no harm.
+// If another thread closes the descriptor meanwhile and opens it for another connection within this
+// machine, this bounds that connection instead, which does no harm.
 void bound_hidden_if_local(ByteView own_listener, ByteView peer_listener) {
     const SocketAddress own = address_of(own_listener), peer = address_of(peer_listener);
     if (!own.port() || !peer.port() || !within_machine(own, peer)) return;
@@ -286,7 +291,7 @@ Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& opt
     for (int attempt = 0;; ++attempt) {
         auto connected = connect_once(address, options.deadline);
         if (connected) return connected;
-        // EAGAIN: the listener's queue is full, which poll() cannot wait for.
+        // EAGAIN: the listener's queue is full, and poll() cannot wait for that.
         const int error = connected.error().sys_errno;
         const bool again = error == EAGAIN || (options.keep_trying && is_passing(error));
         if (!again || options.deadline.passed() || wait_cancelled())

@@ -31,22 +31,22 @@ struct AddressWish {
 /// loopback (127.0.0.1 if there is none). IPv4 before IPv6. invalid lists the interfaces.
 Result<std::string> choose_address(const AddressWish& wish);
 
-/// This machine's numeric address on the way to another, by its routes: nothing is sent. Empty if
-/// there is no way, or it does not leave the machine's loopback.
+/// This machine's numeric address on the route to another; sends nothing. Empty if there is no
+/// route, or it stays on loopback.
 std::string address_towards(const HostPort& other, Deadline deadline);
 
 /// Whether a name or numeric address means this machine only. An error: it cannot be looked up.
 Result<bool> is_loopback(const std::string& host, Deadline deadline);
 
-/// A listening TCP socket, non-blocking, close-on-exec. port 0: the system's choice. The deadline
-/// is for looking up a name.
+/// A listening TCP socket, non-blocking, close-on-exec. port 0: the system chooses. The deadline is
+/// for looking up a name.
 Result<UniqueFd> listen_tcp(const HostPort& at, Deadline deadline = Deadline::after_ms(30'000));
 /// A listening Unix stream socket in the abstract namespace; name without the leading zero byte.
 Result<UniqueFd> listen_unix(const std::string& name);
 Result<uint16_t> local_port(int fd);
 
-/// Connects, retrying while nothing listens there if keep_trying; the error says the address, how
-/// long it waited and the last cause. The socket is non-blocking, TCP_NODELAY is set.
+/// Connects, and with keep_trying retries while nothing listens there. The error has the address,
+/// the time waited and the last cause. The socket is non-blocking, TCP_NODELAY is set.
 struct ConnectOptions {
     Deadline deadline;
     bool keep_trying = false;
@@ -62,12 +62,12 @@ void bound_if_local(int fd);
 /// or the peer's, each given as a sockaddr.
 void bound_hidden_if_local(ByteView own_listener, ByteView peer_listener);
 
-/// Whole transfers on a non-blocking socket, polling until the deadline. peer_lost: the other side
-/// closed or reset the connection; timeout: how far it got.
+/// Transfers all bytes on a non-blocking socket, and polls until the deadline. peer_lost: the peer
+/// closed or reset the connection; timeout: says how many bytes were transferred.
 Result<> send_all(int fd, ByteView data, Deadline deadline);
 Result<> recv_all(int fd, std::span<std::byte> data, Deadline deadline);
 
-/// A message with a 32-bit length in front; refuses lengths over max_bytes before it allocates.
+/// A message after a 32-bit length; refuses lengths over max_bytes before it allocates.
 Result<> send_frame(int fd, ByteView body, Deadline deadline);
 Result<Bytes> recv_frame(int fd, std::size_t max_bytes, Deadline deadline);
 

@@ -32,7 +32,7 @@ struct TransferProgress {
     std::size_t total;
 };
 
-// Until the socket is ready (or broken, which the next transfer will tell), or the deadline.
+// Waits until the socket is ready (or broken, which the next transfer reports), or the deadline.
 Result<> wait_ready(int fd, short events, Deadline deadline, const TransferProgress& progress) {
     pollfd waiting{.fd = fd, .events = events, .revents = 0};
     while (true) {
@@ -52,7 +52,7 @@ bool would_block(int error) {
 
 using Control = std::array<char, CMSG_SPACE(sizeof(int) * max_fds)>;
 
-// Takes over every descriptor that came, before anything can fail.
+// Takes ownership of every received descriptor before anything can fail.
 std::vector<UniqueFd> take_fds(msghdr& message) {
     std::vector<UniqueFd> fds;
     for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
@@ -159,7 +159,7 @@ Result<> send_fds(int socket, std::span<const int> fds, ByteView body, Deadline 
     std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
     Pace others_take(deadline, {.sleep_us = 1000});
     while (true) {
-        // The descriptors travel with the first byte; the rest may need further turns.
+        // The descriptors go with the first byte; the rest may need further turns.
         const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL);
         if (sent >= 0)
             return send_all(socket, ByteView(frame).subspan(static_cast<std::size_t>(sent)),
@@ -167,7 +167,8 @@ Result<> send_fds(int socket, std::span<const int> fds, ByteView body, Deadline 
         if (would_block(errno)) {
             TUTTI_TRY(wait_ready(socket, POLLOUT, deadline, {"sent", 0, frame.size()}));
         } else if (errno == ETOOMANYREFS && others_take.pause()) {
-            continue;  // as many as this user may have open are on their way: others take theirs
+            continue;  // this user's limit of descriptors in flight is reached, until receivers
+                       // take some
         } else if (errno != EINTR) {
             return transfer_failed(errno, "cannot send file descriptors");
         }

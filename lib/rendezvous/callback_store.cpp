@@ -21,17 +21,18 @@ namespace {
 
 constexpr std::size_t first_capacity = 4096;
 constexpr std::size_t largest_value_bytes = std::size_t{64} << 20;
-// A get waits in slices, so that another thread's set of that very key gets its turn.
+// A get waits in slices, so that another thread can set the key in between.
 constexpr int64_t slice_ms = 50;
-constexpr int64_t shared_slice_ms = 5;  // and other communicators' calls theirs
+constexpr int64_t shared_slice_ms = 5;  // if other communicators call the same functions
 
-// The first byte of what the host stores: an empty value must differ from a removed one, and a
-// claimed key must be known as such by whoever removes it.
+// The first byte of a stored value. It tells an empty value from a removed one, and tells remove()
+// whether the key was claimed.
 enum class Mark : char { plain = 's', claimed = 'c' };
 
 // A thread holds this mutex while it calls the host's functions. Communicators with the same
-// functions share it, as ranks that are threads do. A forked child has its own: a thread of its
-// parent's may have held the parent's, and the child could never unlock that.
+// functions share it (ranks may be threads of one process). A forked child has a mutex of its own:
+// a thread of the parent may have held the parent's at the fork, and the child could never unlock
+// it.
 using Turn = std::mutex;
 std::shared_ptr<Turn> find_turn(const StoreCallbacks& callbacks, void* user) {
     using Key = std::array<std::uintptr_t, 5>;
@@ -72,7 +73,7 @@ private:
         Mark mark = Mark::plain;
         std::string value;
     };
-    // Each is one call, or one group that must not be torn, in turn.
+    // Each is one call, or one group of calls that belong together, under the mutex.
     Result<> write(const std::string& key, Mark mark, std::string_view value);
     Result<Found> ask(const std::string& key, int64_t timeout_ms);
     Result<int64_t> count_claims(const std::string& key, int64_t amount);
@@ -85,7 +86,7 @@ private:
     void* user_;
     std::string job_;
     const std::shared_ptr<Turn> turn_;
-    std::set<std::string> claimed_;  // in turn
+    std::set<std::string> claimed_;  // protected by the mutex
 };
 
 ErrorResult CallbackStore::failed(std::string_view function, const std::string& key, int status) {
@@ -149,7 +150,8 @@ Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline
             TUTTI_ASSIGN(Found found, ask(key, deadline.left_ms(most_ms)));
             if (found.present) return std::move(found.value);
         }
-        // Also for removed keys, and hosts whose get does not wait: neither may spin.
+        // Removed keys, and hosts whose get does not wait, return at once: the pause prevents
+        // spinning.
         if (net::wait_cancelled() || !pace.pause()) return key_missing(key, describe(), start_ns);
     }
 }
@@ -160,7 +162,8 @@ Result<std::optional<std::string>> CallbackStore::try_get(const std::string& key
     return found.present ? std::optional(std::move(found.value)) : std::nullopt;
 }
 
-// True: ours. False with found.present: somebody's. False without: ask again.
+// True: this process has the key. False with found.present: another process has it. False without:
+// ask again.
 Result<bool> CallbackStore::try_claim(const std::string& key, std::string_view value,
                                       Found& found) {
     const std::lock_guard lock(*turn_);
@@ -170,7 +173,7 @@ Result<bool> CallbackStore::try_claim(const std::string& key, std::string_view v
         if (!found.present) {
             auto written = write(key, Mark::claimed, value);
             if (!written) {
-                (void)count_claims(key, -1);  // the first failure is the one to tell
+                (void)count_claims(key, -1);  // reports the error of the write, which came first
                 return tl::unexpected<Error>(std::move(written.error()));
             }
             claimed_.insert(key);
@@ -196,7 +199,8 @@ Result<bool> CallbackStore::claim(const std::string& key, std::string_view value
             return false;
         }
         if (deadline.passed() || net::wait_cancelled()) break;
-        // Between somebody's counting and its value. Uneven pauses: two that met part company.
+        // Another process has counted but not yet set its value, or both have counted at once.
+        // Uneven pauses separate two that retry in step.
         const int unevenness = static_cast<int>(now_ns() % 8);
         ::poll(nullptr, 0, 1 + std::min(attempt, 20) + unevenness);
     }

@@ -1,4 +1,4 @@
-// A host program's own key-value store, behind three functions.
+// A host program's own key-value store, accessed by three functions.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ struct StoreCallbacks {
     int (*add)(void* user, const char* key, int64_t amount, int64_t* result) = nullptr;
 };
 
-/// Calls are made one at a time, whatever stores of this process have the same callbacks and user,
-/// from the caller's thread; keys start with "<job>/". Host stores cannot always delete, so
-/// remove() leaves an empty value, which reads as absent, and a claim is a counter under
-/// "<key>/claims": whoever makes it 1 has the key, everyone else takes its one back. All three
-/// functions are needed.
+/// Stores of this process with the same callbacks and user call them one at a time, on the caller's
+/// thread; keys start with "<job>/". Host stores cannot always delete, so remove() leaves an empty
+/// value, which reads as absent. A claim is a counter under "<key>/claims": the process that raises
+/// it to 1 has the key, and every other process subtracts its 1 again. All three functions are
+/// needed.
 std::unique_ptr<Store> make_callback_store(StoreCallbacks callbacks, void* user, std::string job);
 
 }  // namespace tutti

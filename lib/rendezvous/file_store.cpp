@@ -20,11 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// File names end at 255 bytes; longer ones keep their start, for people, and end in a hash.
+// File names have at most 255 bytes; a longer name keeps its start, for people, and ends in a hash.
 constexpr std::size_t longest_name = 200;
 constexpr int64_t first_pause_ms = 1;
 constexpr int64_t longest_pause_ms = 50;
-// Only other ranks that leave or remove at the same moment make a turn fail.
+// A turn fails only if another rank leaves or removes at the same moment.
 constexpr int attempts = 100;
 
 std::string hash_hex(std::string_view text) {
@@ -36,8 +36,9 @@ std::string hash_hex(std::string_view text) {
     return out;
 }
 
-// Any text to a file name of its own: no slash, no leading dot (those are unfinished values), and
-// different for different texts: '~' and a lone '%' come from nowhere else.
+// Maps any text to a file name of its own: no slash, no leading dot (which marks an unfinished
+// value), and different names for different texts, because only the encoding produces '~' and a
+// lone '%'.
 std::string file_name_of(std::string_view text) {
     if (text.empty()) return "%";
     std::string out;
@@ -62,7 +63,7 @@ ErrorResult file_error(int saved_errno, std::string_view doing, const fs::path& 
 }
 
 Result<> make_directory(const fs::path& path) {
-    // Not create_directories(): its errors do not name the part of the path that is the trouble.
+    // Not create_directories(): its errors do not name the part of the path that failed.
     if (mkdir(path.c_str(), 0700) == 0) return {};
     if (errno == ENOENT && path.has_parent_path() && path.parent_path() != path) {
         TUTTI_TRY(make_directory(path.parent_path()));
@@ -88,7 +89,7 @@ Result<> write_whole(int fd, std::string_view value, const fs::path& path) {
     return {};
 }
 
-// A whole value under a name that no get looks at; gone at the end unless it was moved away.
+// A whole value under a name that no get reads. The destructor removes it unless it was moved.
 class Draft {
 public:
     explicit Draft(fs::path path) : path_(std::move(path)) {}
@@ -132,7 +133,7 @@ private:
     std::set<fs::path> own_;
 };
 
-// Values of other ranks may still be there; the last rank's rmdir succeeds.
+// While other ranks' values are still there, rmdir fails; the last rank's succeeds.
 FileStore::~FileStore() {
     for (const fs::path& path : own_) unlink(path.c_str());
     rmdir(directory_.c_str());
@@ -155,7 +156,7 @@ Result<Draft> FileStore::write_draft(std::string_view value) {
             return draft;
         }
         if (errno != ENOENT || i == attempts) return file_error(errno, "create", draft.path());
-        TUTTI_TRY(make_directory(directory_));  // a rank that left found it empty
+        TUTTI_TRY(make_directory(directory_));  // a rank that left found it empty and removed it
     }
 }
 
@@ -171,7 +172,8 @@ Result<bool> FileStore::read(const fs::path& path, std::string& value) const {
         const ssize_t got = ::read(fd.get(), chunk, sizeof chunk);
         if (got == 0) return true;
         if (got > 0) value.append(chunk, static_cast<std::size_t>(got));
-        if (got < 0 && errno == ESTALE) return false;  // NFS: replaced while it was read
+        // NFS: another rank replaced the file during the read.
+        if (got < 0 && errno == ESTALE) return false;
         if (got < 0 && errno != EINTR) return file_error(errno, "read", path);
     }
 }
@@ -198,7 +200,7 @@ Result<std::string> FileStore::get(const std::string& key, Deadline deadline) {
         TUTTI_ASSIGN(const bool found, read(path, value));
         if (found) return value;
         if (deadline.passed() || net::wait_cancelled()) return key_missing(key, name_, start_ns);
-        // Polling: a directory on a network has no notifications of other hosts' writes.
+        // Polls, because a network file system does not notify about other hosts' writes.
         net::poll_serving(nullptr, static_cast<int>(deadline.left_ms(pause_ms)));
     }
 }
@@ -216,7 +218,7 @@ Result<bool> FileStore::claim(const std::string& key, std::string_view value, st
     for (int i = 0; i < attempts; ++i) {
         const int error = link(draft.path().c_str(), path.c_str()) == 0 ? 0 : errno;
         struct stat info {};
-        // Over NFS a link can succeed and its answer be lost: the count of names tells.
+        // Over NFS a link can succeed and its answer be lost: the link count shows it.
         if (error == 0 || (stat(draft.path().c_str(), &info) == 0 && info.st_nlink == 2)) {
             own(path);
             return true;

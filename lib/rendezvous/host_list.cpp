@@ -42,14 +42,14 @@ Result<> add_range(Texts& out, std::string_view range) {
     return {};
 }
 
-// Up to the separator; the rest begins after it.
+// Cuts the text up to the separator; the rest begins after it.
 std::string_view cut(std::string_view& rest, std::size_t at) {
     const std::string_view first = rest.substr(0, at);
     rest.remove_prefix(std::min(first.size() + 1, rest.size()));
     return first;
 }
 
-// One name with its brackets: the product of what stands in them.
+// One name with its brackets: the product of their contents.
 Result<Texts> expand_name(std::string_view name) {
     Texts done{""};
     while (!name.empty()) {

@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// "n[01-03,7],m2" is n01, n02, n03, n7, m2. A name may have several brackets. invalid: says where
-/// the list makes no sense, or that it is longer than any cluster.
+/// "n[01-03,7],m2" is n01, n02, n03, n7, m2. A name may have several brackets. invalid: names the
+/// place of the syntax error, or the list is longer than any cluster.
 Result<std::vector<std::string>> expand_host_list(std::string_view list);
 
 }  // namespace tutti

@@ -53,14 +53,14 @@ ErrorResult directory_error(const char* doing, const std::string& path) {
         "set TUTTI_STORE, or XDG_RUNTIME_DIR to a directory of yours that is writable");
 }
 
-// Another user may have created this path in /tmp first: accept only a directory of this user's
+// Another user may have created this path in /tmp first: accepts only a directory of this user's
 // alone.
 Result<> make_own(const std::string& path) {
     if (::mkdir(path.c_str(), 0700) == 0) return {};
     if (errno != EEXIST) return directory_error("make", path);
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) {
-        if (errno == ENOENT) return {};  // its last user has just removed it
+        if (errno == ENOENT) return {};  // its last user has just removed the directory
         return directory_error("look at", path);
     }
     if (is_own(info)) return {};
@@ -71,7 +71,8 @@ Result<> make_own(const std::string& path) {
         .advice("remove it, or set TUTTI_STORE");
 }
 
-// The file appears with all of its content; somebody else's will do.
+// The file appears with all of its content. If another process has made it first, that file is
+// used.
 Result<> make_secret(const std::string& directory) {
     TUTTI_ASSIGN(const std::string tail, net::random_hex(12));
     TUTTI_ASSIGN(const std::string secret, net::random_hex(secret_bytes));
@@ -96,7 +97,7 @@ UniqueFd open_secret(const std::string& directory) {
     return UniqueFd(::open(secret_path(directory).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 }
 
-/// Whether the file has still a name: one who left may have removed it.
+/// Whether the file still has a name: a process that left may have removed it.
 bool is_linked(int fd) {
     struct stat info {};
     return ::fstat(fd, &info) == 0 && info.st_nlink > 0;
@@ -146,7 +147,7 @@ Result<std::unique_ptr<JobDirectory>> JobDirectory::open(const std::string& path
             return std::unique_ptr<JobDirectory>(
                 new JobDirectory(path, std::move(lock), std::move(secret)));
         } else {
-            net::poll_serving(nullptr, lock_pause_ms);  // one who leaves is about to remove it
+            net::poll_serving(nullptr, lock_pause_ms);  // a leaving process is about to remove it
         }
         if (deadline.passed() || net::wait_cancelled())
             return fail(Code::timeout,
@@ -159,7 +160,7 @@ Result<std::unique_ptr<JobDirectory>> JobDirectory::open(const std::string& path
 
 JobDirectory::~JobDirectory() {
     if (owner_ != ::getpid()) return;
-    // Refused while another process has its shared lock.
+    // Fails while another process holds its shared lock.
     if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 || !is_linked(lock_.get())) return;
     ::unlink(secret_path(path_).c_str());
     ::rmdir(path_.c_str());

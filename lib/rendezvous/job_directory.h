@@ -13,12 +13,13 @@
 
 namespace tutti {
 
-/// The first process of the job makes it, and the last one that leaves removes it. A process holds
-/// a shared lock on the secret's file meanwhile, so a killed one counts as having left.
+/// The first process of the job makes the directory, and the last one that leaves removes it. A
+/// process holds a shared lock on the secret's file meanwhile, so a killed process counts as having
+/// left.
 class JobDirectory {
 public:
-    /// invalid: the directory is not this user's alone. Also removes what killed jobs of this user
-    /// have left beside it.
+    /// invalid: the directory is not this user's alone. Also removes directories that killed jobs
+    /// of this user left beside it.
     static Result<std::unique_ptr<JobDirectory>> open(const std::string& path, Deadline deadline);
     ~JobDirectory();
     JobDirectory(const JobDirectory&) = delete;
@@ -31,7 +32,7 @@ private:
     const std::string path_;
     const UniqueFd lock_;
     const std::string secret_;
-    const pid_t owner_;  // a forked child shares the lock: it is not its to end
+    const pid_t owner_;  // a forked child shares the lock, and must not release it
 };
 
 /// The path of a job's directory: below $XDG_RUNTIME_DIR, if that is a directory of this user's

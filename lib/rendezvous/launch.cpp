@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-/// One launcher's variables. nullptr: it has no such one.
+/// One launcher's variables. nullptr: it sets none for that.
 struct Variables {
     std::string_view launcher;
     const char* rank;
@@ -61,8 +61,8 @@ const Variables* find_launcher(const GetEnv& get_env) {
     return get_env(slurm_variables.rank) ? &slurm_variables : nullptr;
 }
 
-// MPICH's launcher tells a process no name of its job, but gives it a socket: whoever made that,
-// and when it began, is the same for all ranks on a host.
+// MPICH's launcher gives a process no name of its job, but gives it a socket. The process that made
+// the socket, and its start time, are the same for all ranks on a host.
 std::string maker_of_socket(int fd) {
     ucred maker{};
     socklen_t bytes = sizeof maker;
@@ -90,8 +90,8 @@ std::string step_of(const GetEnv& get_env) {
     return step;
 }
 
-// Rank 0 may be elsewhere: srun -m arbitrary and heterogeneous steps place ranks in an order of
-// their own, and the list of hosts is sorted.
+// Not always rank 0: srun -m arbitrary and heterogeneous steps place ranks in any order, and the
+// list of hosts is sorted.
 bool is_first_on_first_host(const Launch& launch, const GetEnv& get_env) {
     const std::string host = text_of(get_env, "SLURMD_NODENAME");
     const auto hosts = expand_host_list(launch.hosts);

@@ -66,7 +66,7 @@ Result<> Pmi::send(std::string_view line) {
     return {};
 }
 
-// Byte by byte: what follows the line is not ours.
+// Reads byte by byte, because bytes after the line belong to the next reader.
 Result<std::string> Pmi::receive() {
     std::string line;
     while (line.size() < longest_pmi_line) {
@@ -96,8 +96,9 @@ Result<std::string> Pmi::ask(const std::string& request, std::string_view answer
     return line;
 }
 
-// The launcher ends the whole job if a process that has spoken to it ends without this word. MPI
-// may have said it by then, and the descriptor's number be another file's: so this has a copy.
+// The launcher ends the whole job if a process that has used PMI ends without "finalize". By then
+// MPI may have finalized and closed the descriptor, and its number may be another file's, so this
+// keeps a copy.
 void end_pmi_at_exit(int fd) {
     static std::mutex mutex;
     static UniqueFd copy;

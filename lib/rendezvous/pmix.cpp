@@ -1,5 +1,5 @@
-// The few entry points of PMIx that are used, as its ABI has had them since version 2: no header is
-// needed to build this, and no library to run it elsewhere.
+// The few PMIx functions in use, as its ABI has had them since version 2: building this needs no
+// header, and running it without PMIx needs no library.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -82,7 +82,7 @@ Result<> check_pmix(const PmixLibrary& library, PmixStatus status, const char* d
         .advice("set TUTTI_STORE, so that the ranks find each other without PMIx");
 }
 
-// Outlives a wait that was given up: the library may answer later.
+// Outlives a wait that has timed out: the library may answer later.
 struct PmixAnswer {
     std::mutex mutex;
     std::condition_variable came;
@@ -106,7 +106,7 @@ void take_pmix_status(PmixStatus status, void* data) {
     take_pmix_value(status, nullptr, data);
 }
 
-/// begin: starts a call that is answered with the pointer it is given.
+/// begin: starts a call whose answer comes with the pointer that begin is given.
 template <typename Begin>
 Result<std::string> await_pmix(const PmixLibrary& library, const char* doing, Deadline deadline,
                                Begin begin) {
@@ -127,8 +127,8 @@ Result<std::string> await_pmix(const PmixLibrary& library, const char* doing, De
     return answer->text;
 }
 
-// The library counts: to the launcher a process that ends before as many ends as beginnings has
-// failed. An end right away would keep a later MPI_Init from beginning again.
+// The library counts initialisations: the launcher regards a process that ends before as many
+// finalisations as failed. Finalising at once would make a later MPI_Init fail.
 void end_pmix_at_exit(const PmixLibrary& library) {
     static PmixStatus (*finalize)(const void*, std::size_t);
     static pid_t owner;
@@ -154,7 +154,7 @@ Result<std::string> share_over_pmix(Rank rank, const std::string& value, Deadlin
             check_pmix(library, library.put(global_scope, pmix_key, &put), "storing the address"));
         TUTTI_TRY(check_pmix(library, library.commit(), "handing on the address"));
     }
-    // Before that a look for the address may find nothing.
+    // Before the fence a get of the address may find nothing.
     TUTTI_TRY(await_pmix(library, "waiting for all ranks", deadline, [&](void* answer) {
         return library.fence_nb(nullptr, 0, nullptr, 0, take_pmix_status, answer);
     }));

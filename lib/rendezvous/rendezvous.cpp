@@ -22,12 +22,12 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t shared_secret_bytes = 32;
-constexpr uint16_t lowest_port = 20'000;  // below those that systems give out themselves
+constexpr uint16_t lowest_port = 20'000;  // below the ports that systems assign themselves
 constexpr uint64_t port_groups = 750;
 constexpr int64_t probe_ms = 2'000;
 constexpr int probe_pause_ms = 100;
 
-/// A store and the directory in which it is, which goes after it.
+/// A store in a job directory, which is destroyed after the store.
 struct StoreInDirectory {
     std::unique_ptr<JobDirectory> directory;
     std::unique_ptr<Store> store;
@@ -60,7 +60,7 @@ TcpStoreServer::Options server_options(const Config& config, net::HostPort at,
             .deadline = deadline};
 }
 
-// Later communicators of this process use it too, and the others' need it.
+// Kept until the process ends: later communicators of this process and other ranks use it.
 void keep_serving(std::unique_ptr<TcpStoreServer> server) {
     static auto* kept = new std::vector<std::unique_ptr<TcpStoreServer>>;
     kept->push_back(std::move(server));
@@ -81,7 +81,7 @@ Result<RendezvousPlace> rendezvous_over_key_space(const Config& config, const La
                      TcpStoreServer::start(server_options(config, at, secret, deadline)));
         at.port = server->port();
         keep_serving(std::move(server));
-        // The user gives a configured secret to every rank: it need not pass through the launcher.
+        // The user gives a configured secret to every rank, so it does not go through the launcher.
         told = fmt::format("{},{}", net::format_host_port(at), config.secret.empty() ? secret : "");
     }
     TUTTI_ASSIGN(const std::string heard,
@@ -115,13 +115,14 @@ Result<uint16_t> serve_at_a_port(const Config& config, uint16_t first, Deadline 
     }
 }
 
-// Slurm has addresses for the names of its nodes, and tells programs the names only.
+// Waits until Slurm's node name resolves: Slurm knows the nodes' addresses, but gives programs only
+// the names.
 Result<> await_address(const std::string& host, Deadline deadline) {
     std::string why;
     while (true) {
         const auto known = net::resolve({.host = host, .port = lowest_port}, deadline);
         if (known) return {};
-        // The deadline would hide an earlier look's reason.
+        // Keeps an earlier cause, which a time-out at the deadline would hide.
         if (why.empty() || known.error().code != Code::timeout) why = known.error().message;
         if (deadline.passed() || net::wait_cancelled())
             return fail(Code::timeout, "the first host of this Slurm step, {}, has no address: {}",
@@ -133,7 +134,8 @@ Result<> await_address(const std::string& host, Deadline deadline) {
     }
 }
 
-// A port may be a stranger's, or another step's: secret and job tell.
+// Another program or another step may listen on a port: the handshake checks the secret and the
+// job.
 Result<uint16_t> find_port(const Config& config, const std::string& host, uint16_t first,
                            Deadline deadline) {
     const net::AuthKey key{config.secret, store_protocol::handshake_context(config.job)};
@@ -163,7 +165,7 @@ Result<uint16_t> find_port(const Config& config, const std::string& host, uint16
     }
 }
 
-// Steps that share ports by chance, and a secret, are told apart by the job.
+// If steps share ports by chance, and a secret, the job's name tells them apart.
 Result<RendezvousPlace> rendezvous_at_a_port(Config config, const Launch& launch,
                                              Deadline deadline) {
     if (config.secret.empty() && !config.insecure)
@@ -190,7 +192,7 @@ Result<RendezvousPlace> rendezvous_at_a_port(Config config, const Launch& launch
         .store = nullptr};
 }
 
-// An address that went round once holds for all communicators of the process.
+// All communicators of the process use the address that was found once.
 std::mutex found_mutex;
 std::optional<RendezvousPlace> found_place;
 

@@ -1,4 +1,4 @@
-// A store for ranks that were given none: made out of what their launcher says.
+// Finds a store for ranks that were given none, from their launcher's variables.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,21 @@ namespace tutti {
 
 struct RendezvousPlace {
     std::string url, secret;
-    std::string iface;             // on which all ranks are reached; empty: any
-    std::string job;               // instead of the setting; empty: as it is
-    bool hosted = false;           // by one of the ranks, for as long as its process lives
-    std::shared_ptr<Store> store;  // opened already; nullptr: at that url
+    std::string iface;             // on which all ranks can be reached; empty: any
+    std::string job;               // replaces the setting; empty: the setting holds
+    bool hosted = false;           // one of the ranks serves it, as long as its process lives
+    std::shared_ptr<Store> store;  // opened already; nullptr: open the url
 };
 
-/// invalid: says what to set. One rank serves the store; the others wait for it to the deadline.
+/// invalid: the error says what to set. One rank serves the store; the other ranks wait for it
+/// until the deadline.
 Result<RendezvousPlace> find_rendezvous(const Config& config, const GetEnv& get_env,
                                         Deadline deadline);
 
-/// For people: what find_rendezvous would do.
+/// For people: the way that find_rendezvous would take.
 std::string describe_meeting(const Launch& launch);
 
-/// Slurm's ports for a job: those from this one on are tried, in order.
+/// The first of the ports that a job tries under Slurm, in order.
 uint16_t first_port(const std::string& identity);
 inline constexpr int port_choices = 16;
 

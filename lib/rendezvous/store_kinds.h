@@ -1,4 +1,4 @@
-// The openers that store.cpp's table lists, and what they share.
+// The openers in store.cpp's table, and the functions that they share.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace tutti {
 Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options);
 Result<std::unique_ptr<Store>> open_file_store(const StoreOptions& options);
 
-/// invalid, if whoever reaches that address could join the job: no secret, and not loopback. With
-/// insecure only a warning. timeout, if a name could not be looked up in time.
+/// invalid if any host that reaches that address could join the job: no secret, and not loopback.
+/// With insecure it only warns. timeout if a name could not be looked up in time.
 Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure,
                         Deadline deadline);
 
@@ -23,7 +23,7 @@ inline std::string_view after_scheme(std::string_view url) {
     return at == std::string_view::npos ? url : url.substr(at + 3);
 }
 
-/// The words of every store for a get that reached its deadline.
+/// The error of any store for a get that reached its deadline.
 inline ErrorResult key_missing(const std::string& key, const std::string& store, int64_t start_ns) {
     return fail(Code::timeout, "no rank set the key \"{}\" in store {} within {} ms", key, store,
                 (now_ns() - start_ns) / 1'000'000);

@@ -21,13 +21,13 @@ namespace tutti::store_protocol {
 inline constexpr uint32_t version = 3;
 inline constexpr uint32_t max_frame_bytes = 1 << 20;
 inline constexpr uint32_t max_key_bytes = 4096;
-// Besides key and value, a frame holds an op or a status, and two lengths.
+// A frame also holds an op or a status, and two lengths.
 inline constexpr uint32_t max_value_bytes = max_frame_bytes - max_key_bytes - 9;
 
-// will: what the server claims once this connection has ended; an empty key withdraws it.
+// will: the server claims the key once this connection has ended; an empty key withdraws it.
 enum class StoreOp : uint8_t { set = 1, get, claim, remove, add, try_get, will };
-// taken: a claim lost, the value is what was there. refused: the value says why. missing: a look
-// found nothing.
+// taken: the claim failed, and the value is the present one. refused: the value gives the reason.
+// missing: a try_get found no value.
 enum class Status : uint8_t { ok = 1, taken, refused, missing };
 
 struct StoreRequest {

@@ -50,7 +50,7 @@ void StoreTable::drop(Client& client) {
     if (client.will_) execute(*client.will_);
 }
 
-// The server ignores what the client has said since: it may have been killed in the middle.
+// Ignores the client's later requests: it may have been killed in the middle of one.
 void StoreTable::execute(const StoreRequest& will) {
     if (values_.contains(will.key)) return;
     const Bytes time = ByteWriter().put(wall_clock_s()).take();

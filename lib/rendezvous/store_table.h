@@ -1,5 +1,4 @@
-// The embedded store without its sockets: what clients send goes in as bytes, and what they get
-// comes out as bytes.
+// The embedded store without its sockets: requests go in as bytes, and replies come out as bytes.
 #pragma once
 
 #include <functional>
@@ -12,7 +11,7 @@
 
 namespace tutti {
 
-/// One thread uses it.
+/// For one thread.
 class StoreTable {
 public:
     class Client {
@@ -32,14 +31,14 @@ public:
         std::optional<store_protocol::StoreRequest> will_;
     };
 
-    /// Takes and answers the first framed request of what a client has sent, and returns its
-    /// length; 0 while the request is not whole; nothing if it is malformed: drop the client then.
+    /// Takes and answers the first framed request in a client's bytes, and returns its length; 0
+    /// while the request is not whole; nullopt if it is malformed: the caller must drop the client.
     /// The client must not be waiting.
     std::optional<std::size_t> take(Client& client, ByteView bytes);
-    /// Carries out the will of a client that has gone. The owner drops every client that ends
-    /// before the table does.
+    /// Executes the will of a client that has gone. The owner drops every client that ends before
+    /// the table does.
     void drop(Client& client);
-    /// The table holds so many bytes of keys and values.
+    /// Bytes of all keys and values in the table.
     std::size_t stored_bytes() const { return stored_bytes_; }
 
 private:

@@ -24,14 +24,15 @@ struct Reply {
     std::string value;
 };
 
-constexpr int64_t gone_ms = 700;       // how long a server that hung up is called again
-constexpr int64_t withdraw_ms = 1000;  // for its answer, while this process goes on
+constexpr int64_t gone_ms = 700;       // how long to retry a server that closed the connection
+constexpr int64_t withdraw_ms = 1000;  // to wait for the server's answer
 
-// The connection's end is the process's: no forked child keeps it open.
+// The server executes the will when this connection ends, so no forked child may keep it open.
 class TcpWill final : public Will {
 public:
     explicit TcpWill(UniqueFd fd) : fd_(std::move(fd)) {}
-    // The answer is waited for: an end that overtakes the request would be the process's.
+    // Waits for the answer: if the connection ended before the server read the request, the server
+    // would execute the will.
     ~TcpWill() override {
         const Deadline soon = Deadline::after_ms(withdraw_ms);
         const Bytes request = store_protocol::encode_request(StoreOp::will, "", "");
@@ -81,12 +82,12 @@ private:
 
     net::HostPort at_;
     net::AuthKey key_;
-    Rank host_rank_;  // nobody: the launcher's, or with in_job_ a rank's that is not known
+    Rank host_rank_;  // nobody: the launcher serves, or with in_job_ an unknown rank
     bool in_job_;
     std::string name_;
     std::unique_ptr<TcpStoreServer> server_;
-    // Connections with no request on them: one, unless several threads ask at the same time. A get
-    // that waits thus never keeps another thread's set waiting.
+    // Connections with no request on them: one, unless several threads ask at the same time. So a
+    // waiting get never delays another thread's set.
     std::mutex mutex_;
     std::vector<UniqueFd> idle_;
 };
@@ -110,8 +111,8 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
     };
     bool answered = false;
     for (net::Redial redial;;) {
-        // A server that has answered and is not there any more does not come back with what it
-        // knew.
+        // A server that has answered and then gone away has lost its keys, so this retries only
+        // briefly.
         const Deadline patience =
             answered ? Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(gone_ms)))
                      : deadline;
@@ -153,7 +154,8 @@ Result<UniqueFd> TcpStore::take_connection(Deadline deadline) {
             return fd;
         }
     }
-    return connect(deadline, false);  // it was reached before: if it is gone, it is gone
+    return connect(deadline, false);  // no retry: a store that was reached before and is gone does
+                                      // not return
 }
 
 Result<Reply> TcpStore::ask_on(int fd, ByteView request, Deadline deadline) {
@@ -182,7 +184,7 @@ Result<Reply> TcpStore::ask(StoreOp op, const std::string& key, std::string_view
     TUTTI_ASSIGN(UniqueFd fd, take_connection(deadline));
     auto reply = ask_on(fd.get(), store_protocol::encode_request(op, key, value), deadline);
     if (!reply) {
-        // The connection is closed, not kept: a late reply would be taken for the next one's.
+        // Closes the connection: a later request would take a late reply for its own.
         if (reply.error().code == Code::peer_lost)
             return wrap(gone(reply.error()), fmt::format("key \"{}\"", key));
         return wrap(std::move(reply.error()), fmt::format("store {}, key \"{}\"", name_, key));
@@ -224,7 +226,8 @@ Result<bool> TcpStore::claim(const std::string& key, std::string_view value, std
 
 Result<std::unique_ptr<Will>> TcpStore::set_will(const std::string& key, std::string_view value,
                                                  Deadline deadline) {
-    if (server_) return std::make_unique<Will>();  // the store ends with this process
+    // No will needed: the store ends with this process.
+    if (server_) return std::make_unique<Will>();
     TUTTI_ASSIGN(UniqueFd fd, connect(deadline, false));
     auto kept =
         ask_on(fd.get(), store_protocol::encode_request(StoreOp::will, key, value), deadline);

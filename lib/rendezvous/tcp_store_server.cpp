@@ -26,10 +26,10 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t read_bytes = 64 * 1024;
-// A client that does not read its replies is not read from, either.
+// While a client does not read its replies, the server reads no more of its requests.
 constexpr std::size_t unsent_limit_bytes = 4 * store_protocol::max_frame_bytes;
 
-// The ports of this process's servers, and whose they are: one serves a single job.
+// The ports of this process's servers, with their jobs: each server serves a single job.
 class OwnPorts {
 public:
     void add(uint16_t port, const std::string& job) {
@@ -40,7 +40,7 @@ public:
         const std::lock_guard lock(mutex_);
         ports_.erase(port);
     }
-    /// Nothing, if the port is another process's, be it the one that this was forked from.
+    /// nullopt: another process uses the port, for example the parent of this forked process.
     std::optional<std::string> job_at(uint16_t port) {
         const std::lock_guard lock(mutex_);
         const auto found = ports_.find(port);
@@ -57,8 +57,8 @@ OwnPorts& own_ports() {
     return *ports;
 }
 
-// One thread, so nothing here is locked. A connection is destroyed only by its own handler or by
-// the server's end; everything else that goes wrong with it waits for the handler.
+// Runs on one thread, so it needs no locks. Only a connection's own handler or the server's end
+// destroys it; any other failure marks it for the handler.
 class Server final : public TcpStoreServer {
 public:
     Server(uint16_t port, UniqueFd wake) : port_(port), wake_(std::move(wake)) {}
@@ -99,7 +99,8 @@ private:
     std::unique_ptr<net::Acceptor> acceptor_;
     StoreTable table_;
     std::list<ClientConnection> connections_;
-    std::vector<std::byte> chunk_ = std::vector<std::byte>(read_bytes);  // not on a small stack
+    // Not on the thread's small stack.
+    std::vector<std::byte> chunk_ = std::vector<std::byte>(read_bytes);
     Thread thread_;
 };
 
@@ -135,7 +136,7 @@ void Server::welcome(UniqueFd fd, const Bytes& hello) {
             version, store_protocol::version);
         return;
     }
-    const int on = 1;  // a host that vanished does not keep its connection for ever
+    const int on = 1;  // so that the connection of a host that vanished ends
     setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     const int raw = fd.get();
     ClientConnection& connection = connections_.emplace_back(std::move(fd));
@@ -164,7 +165,7 @@ void Server::close(ClientConnection& connection) {
     connections_.erase(connection.self);
 }
 
-// One piece a turn, so that a client that sends without end does not keep the others waiting.
+// Reads one piece a turn, so that a client that sends without end does not delay other clients.
 bool Server::receive(ClientConnection& connection) {
     const ssize_t got = recv(connection.fd.get(), chunk_.data(), chunk_.size(), 0);
     if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
@@ -189,8 +190,8 @@ void Server::reply(ClientConnection& connection, const Bytes& frame) {
     connection.out.insert(connection.out.end(), frame.begin(), frame.end());
     flush(connection);
     if (!connection.client.waits()) return;
-    // Another client's request has answered it. Its own handler goes on with what it sent after the
-    // get, or closes it.
+    // Another client's request has answered this client's get. The handler of this connection
+    // continues with the requests after the get, or closes it.
     connection.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
     reactor_.modify(connection.fd.get(), connection.events);
 }
@@ -211,8 +212,9 @@ void Server::flush(ClientConnection& connection) {
     connection.out_done = 0;
 }
 
-// While it must not send more requests, only its going away is of interest: reading on would pile
-// up what it sends, and not reading would spin on a readable socket.
+// While the client must not send more requests, the server only waits for the end of the
+// connection: reading would accumulate its requests, and watching a readable socket without reading
+// would spin.
 void Server::watch(ClientConnection& connection) {
     const std::size_t unsent = connection.out.size() - connection.out_done;
     uint32_t events = EPOLLRDHUP;
