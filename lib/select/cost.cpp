@@ -22,7 +22,7 @@ constexpr MeasuredConstants measured[] = {
     {"shm+tcp", {0.54, 0.81, 0.80, 6.5, 0.23, 0.034, 0.011, 0, 0, 0}},
 };
 
-// With partial results at their width.
+// Scales the bytes of partial results to their width.
 Cost widened(Cost cost, const Load& load) {
     if (cost.busy <= 0) return cost;
     const double factor = 1 + cost.partial / cost.busy * (load.widening - 1);
@@ -40,7 +40,8 @@ std::string_view term_name(Term term) {
 }
 
 Constants default_constants(std::string_view wire, const Capabilities& c, bool within_host) {
-    // A library over sockets costs what they do: its name stands last.
+    // A library over sockets costs as much as sockets. In the wire's name, the part between hosts
+    // stands last.
     const bool neighbours_apart = wire.find('+') != std::string_view::npos;
     if (within_host ? c.sockets_within : c.sockets) wire = neighbours_apart ? "shm+tcp" : "tcp";
     for (const MeasuredConstants& row : measured)
@@ -68,7 +69,7 @@ Terms schedule_terms(const Cost& plain, const Load& load, std::size_t message_by
         tiles = std::ceil(longest * bytes / cost.messages / static_cast<double>(message_bytes));
     }
     tiles = std::max(tiles, 1.0);
-    // The first tile goes the whole way; the others follow it as fast as the busiest rank can.
+    // The first tile takes the whole path; later tiles follow as fast as the busiest rank can send.
     const double serial = std::max(0.0, cost.path - cost.busy) / tiles;
     Terms terms{};
     at(terms, Term::start) = std::max(1.0, load.crowding);
@@ -94,8 +95,9 @@ double time_us(const Terms& terms, const Constants& constants) {
     return std::inner_product(terms.begin(), terms.end(), constants.begin(), 0.0);
 }
 
-// With tiles of t bytes, n of them: n × (their messages) + t × (what only the first and the last
-// tile pay: the way there, and the receiver's copy). Least where both are equal.
+// The time with n tiles of t bytes is n × (the cost of their messages) + t × (the cost that only
+// the first and the last tile add: the path, and the receiver's copy). It is least when both are
+// equal.
 std::size_t pipeline_message_bytes(const Cost& plain, const Load& load, const Constants& constants,
                                    std::size_t least, std::size_t most) {
     const Cost cost = widened(plain, load);

@@ -9,8 +9,9 @@ namespace tutti {
 namespace {
 
 constexpr double far_kib_us = 0.82;
-// Connections that meet at a link fill its queue, and the kernel then sends again what was lost: of
-// four hosts, each to all others takes a fifth longer than a ring, which has each link to itself.
+// Connections that share a link fill its queue, and the kernel resends dropped packets: on four
+// hosts, an all-to-all exchange takes a fifth longer than a ring, in which each link has one
+// connection.
 constexpr double far_spread_kib_us = 0.8;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Networks whose hosts lie far apart: what the way there adds to the cost model, and how large
-// messages must be so that lanes do not stand still while theirs are on the way.
+// Networks whose hosts are far apart: the cost of the distance in the cost model, and the message
+// size at which lanes do not stall while their messages travel.
 #pragma once
 
 #include <cstddef>
@@ -9,33 +9,34 @@
 
 namespace tutti {
 
-/// From here on hosts are far apart; nearer ones are what the built-in constants were measured for.
+/// From this round trip on hosts count as far apart; the built-in constants were measured for
+/// nearer ones.
 inline constexpr double far_round_trip_us = 1000;
 
-/// Half of a measured round trip, so coarse that a job gets the same on each start: 0 if the hosts
-/// are not far apart, else half of the nearest of 1, 4, 16, 64, … ms.
+/// Half of a measured round trip, rounded so coarsely that a job gets the same value on each start:
+/// 0 if the hosts are not far apart, else half of the nearest of 1, 4, 16, 64, … ms.
 double coarse_latency_us(double round_trip_us);
 
-/// The constants of a wire where each message is at least so long on its way. measured: they are of
-/// a file or of this job; else the rate is taken to be 10 Gbit/s at most, and less with every
-/// connection that a link has.
+/// The constants of a wire on which each message travels at least so long. measured: they are from
+/// a file or from this job; else the rate is assumed to be 10 Gbit/s at most, and less with every
+/// connection that shares a link.
 Constants over_distance(Constants constants, double latency_us, bool measured);
 
-/// The bytes that are under way between two hosts when the wire is busy.
+/// The bytes in flight between two hosts when the wire is busy.
 double bytes_on_the_way(const Constants& constants);
 
-/// A choice's lanes, and what bounds its messages.
+/// The lanes of a choice, and the bounds of its messages.
 struct MessageWindow {
     uint32_t lanes = 1;
-    uint32_t credits = 1;   // messages of a lane that may be under way
+    uint32_t credits = 1;   // messages of a lane that may be in flight
     bool streams = false;   // no lane waits for a message before it sends the next
-    std::size_t least = 0;  // bytes of a message
-    std::size_t most = 0;   // likewise: what memory allows
+    std::size_t least = 0;  // least bytes of a message
+    std::size_t most = 0;   // most bytes of a message: the limit of memory
 };
-/// The bytes that a message needs so that the wire is busy all the time, by the round trip and the
-/// rate that the constants state: a power of two, or `most`. If each of a lane's messages waits for
-/// one from another rank, the other lanes' messages must take as long to leave as one is on its
-/// way. If lanes stream, half of all credits must last until the other half comes back.
+/// The bytes that a message needs so that the wire is always busy, from the round trip and the rate
+/// in the constants: a power of two, or `most`. If each of a lane's messages waits for one from
+/// another rank, sending the other lanes' messages must take as long as one message travels. If
+/// lanes stream, half of all credits must last until the other half returns.
 std::size_t window_message_bytes(const MessageWindow& request, const Constants& constants);
 
 }  // namespace tutti

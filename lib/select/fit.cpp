@@ -11,9 +11,9 @@ constexpr double least_us = 1e-3;
 
 }  // namespace
 
-// Coordinate descent: one constant after the other to where it is best, given the others.
+// Coordinate descent: optimises one constant after the other, given the others.
 Constants fit(std::span<const Sample> samples, const Constants& before, double trust) {
-    std::vector<Terms> rows;  // divided by their time: what is wanted is 1 = row · constants
+    std::vector<Terms> rows;  // divided by their time, so that the fit is 1 = row · constants
     for (const Sample& sample : samples) {
         Terms row = sample.terms;
         for (double& value : row) value /= std::max(sample.us, least_us);

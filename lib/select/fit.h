@@ -13,8 +13,8 @@ struct Sample {
     double us = 0;
 };
 
-/// Least squares of the relative errors, no constant negative. What the samples say little about
-/// stays near `before`, in which the trust is as if each of its constants were `trust` samples.
+/// Least squares of the relative errors, no constant negative. A constant that the samples hardly
+/// determine stays near `before`: each constant there weighs as much as `trust` samples.
 Constants fit(std::span<const Sample> samples, const Constants& before, double trust);
 
 }  // namespace tutti

@@ -9,11 +9,13 @@
 namespace tutti {
 namespace {
 
-// A wire's second lane hides the turn-around of the first; mapped memory has none to hide.
+// On a wire a second lane uses the time in which the first waits for answers; mapped memory has no
+// such time.
 constexpr std::size_t second_lane_bytes = 1024 * 1024;
 constexpr std::size_t least_pipeline_bytes = 8 * 1024;
 constexpr std::size_t least_far_piece_bytes = 32 * 1024;
-constexpr std::size_t hierarchy_tiles = 4;  // so that one is on the wire, one in shared memory
+constexpr std::size_t hierarchy_tiles = 4;  // so that one tile is on the wire while another is in
+                                            // shared memory
 
 // The number of contributions that every rank reads in the flat exchange; < 0: the exchange does
 // not support the collective.
@@ -35,7 +37,7 @@ bool intrinsic_fits(const Question& q, const SelectionInput& t) {
            flat_reads(q.collective, t) >= 0;
 }
 
-// Empty, or why the algorithm cannot do it.
+// Empty, or the reason why the algorithm cannot serve the call.
 std::string refusal(const Algorithm& a, const Question& q, const SelectionInput& t) {
     if (q.uneven && a.even_only)
         return "its blocks pass through ranks that do not know their lengths";
@@ -55,7 +57,7 @@ std::string names_of(const Question& q, const SelectionInput& input) {
     return names;
 }
 
-// Later tiles follow the first through several ranks: smaller ones make them all busy sooner.
+// Tiles follow each other through several ranks: with smaller ones all ranks are busy sooner.
 bool is_pipeline(std::string_view name) {
     return name == "chain" || name == "double_binary_tree";
 }
@@ -67,7 +69,7 @@ Load load_of(const Question& q, const SelectionInput& t) {
             .widening = q.widening};
 }
 
-// With two levels a tile is cut into pieces for all stripes and hosts; several make them overlap.
+// With two levels a tile is cut into pieces for all stripes and hosts; several tiles overlap.
 std::size_t two_level_message_bytes(Collective collective, const Choice& choice, std::size_t bytes,
                                     const SelectionInput& t) {
     if (traits_of(collective).cut != Cut::whole) return t.max_message_bytes;
@@ -78,8 +80,8 @@ std::size_t two_level_message_bytes(Collective collective, const Choice& choice,
                       t.max_message_bytes);
 }
 
-// Each stripe of the data has a carrier of its own on every host, which has added its host's part
-// before: nothing goes out as it was given.
+// Each stripe of the data has a carrier on every host, which has added its host's part before: all
+// messages between hosts hold partial results.
 Cost of_a_stripe(Cost cost, Rank stripes) {
     cost.partial = cost.reduced;
     for (double* bytes : {&cost.path, &cost.busy, &cost.partial, &cost.reduced, &cost.share})
@@ -87,7 +89,7 @@ Cost of_a_stripe(Cost cost, Rank stripes) {
     return cost;
 }
 
-// Everyone sends its contribution to all others at once.
+// The cost if every rank sends its contribution to all other ranks at once.
 Cost cost_of_sending(Rank ranks) {
     const double others = ranks - 1;
     return {.hops = 1,
@@ -114,13 +116,14 @@ Choice intrinsic_choice(const Question& q, const SelectionInput& t) {
     return choice;
 }
 
-// Far apart, and no two ranks share a host: all messages take the long way.
+// Whether hosts are far apart and no two ranks share a host, so that all messages travel far.
 bool is_far(const SelectionInput& t) {
     return t.far_message_bytes > 0 && (t.ranks == 2 || t.hosts.largest == 1);
 }
 
-// Messages of two levels go through shared memory, too, whose cells bound them: over a long way
-// more lanes carry as much as longer messages would. Trees stream, and have two lanes for each.
+// Messages of two-level algorithms also go through shared memory, whose cells bound them: over a
+// long distance more lanes carry as much as longer messages would. Trees stream, and have two lanes
+// per requested lane already.
 uint32_t lanes_of(const Algorithm& algorithm, const Question& q, const SelectionInput& t) {
     const uint32_t lanes = !t.mapped && q.bytes >= second_lane_bytes ? 2 : 1;
     const bool streams =
@@ -138,7 +141,7 @@ struct MessageBounds {
     std::size_t least, most;
 };
 
-// Between hosts that lie far apart, messages are as large as it takes to keep the wire busy.
+// Between hosts that are far apart, messages are large enough to keep the wire busy.
 MessageBounds message_bounds(const Choice& choice, const SelectionInput& t) {
     if (!is_far(t)) return {least_pipeline_bytes, t.max_message_bytes};
     const std::size_t window = window_message_bytes({.lanes = choice.lanes,
@@ -159,7 +162,7 @@ double waits_of(const Choice& choice, const Cost& cost, const SelectionInput& t)
     const double tiles = at(choice.terms, Term::message) / std::max(cost.messages, 1.0);
     if (!is_pipeline(choice.name))
         return message * (lanes - 1) >= way ? 1 : std::max(1.0, tiles / lanes);
-    // Half of the credits come back after a round trip.
+    // Half of the credits return after a round trip.
     const double half = lanes * t.credits / 2;
     return message * half >= 2 * way ? 1 : 1 + 2 * tiles / half / cost.hops;
 }
@@ -249,7 +252,7 @@ Result<Choice> select(const Question& q, const SelectionInput& t) {
         TUTTI_ASSIGN(Choice choice, named(q.wanted, q, t));
         return because(std::move(choice), "the call asks for it");
     }
-    // A preference holds where it fits; a call's own wish is an order.
+    // An environment's preference applies if the algorithm fits; a call's own choice is mandatory.
     if (!q.preferred.empty())
         if (auto choice = named(q.preferred, q, t))
             return because(*std::move(choice), "TUTTI_ALGO asks for it");

@@ -32,7 +32,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
     }
 }
 
-// "8", "64K", "1M", "2G", and "*" for as many as there can be.
+// "8", "64K", "1M", "2G"; "*" means no limit.
 std::optional<std::size_t> parse_amount(std::string_view text) {
     if (text == "*") return std::numeric_limits<std::size_t>::max();
     std::size_t value = 0;
@@ -126,7 +126,7 @@ Result<> parse_constant(std::string_view word, Constants& constants) {
         const std::string_view known = term_name(static_cast<Term>(i));
         names += fmt::format("{}{}", i == 0 ? "" : ", ", known);
         if (known != name) continue;
-        // Not strtod: the program's locale may have a comma for the point.
+        // Not strtod: the program's locale may use a decimal comma.
         const char* const last = value.data() + value.size();
         const auto [end, error] = std::from_chars(value.data(), last, constants[i]);
         if (error != std::errc{} || end != last || !std::isfinite(constants[i]) || constants[i] < 0)
@@ -175,7 +175,8 @@ std::string machine_name() {
             model = joined(words_of(line.substr(std::min(line.find(':') + 1, line.size()))), 0);
             break;
         }
-    const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);  // not affinity: ranks may be bound
+    const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);  // not the affinity mask, because ranks may
+                                                         // be bound
     return fmt::format("{} x {}", cores, model);
 }
 
