@@ -31,7 +31,7 @@ public:
     }
 
 private:
-    // Backwards from `to`: through its own lane's earlier steps and their `after`s.
+    // Searches backwards from `to`, through its own lane's earlier steps and their `after`s.
     bool search(const Node& from, const Node& to, std::set<Node>& seen) const {
         if (!seen.insert(to).second) return false;
         if (from.first == to.first && from.second < to.second) return true;
@@ -46,7 +46,7 @@ private:
     const Schedule& schedule_;
 };
 
-/// Sorted by place; those of one place in the order of lanes and steps.
+/// Sorted by place; accesses of one place in the order of lanes and steps.
 std::vector<std::pair<Place, Access>> accesses(const Schedule& schedule, const Places& where,
                                                bool in_place) {
     std::vector<std::pair<Place, Access>> places;
@@ -79,11 +79,10 @@ bool ordered(const StepOrder& order, const Schedule& schedule, const Access& a, 
     if (!a_first && !order.before(b.node, a.node)) return false;
     const Access& first = a_first ? a : b;
     const Access& second = a_first ? b : a;
-    // Nothing tells another lane when a channel has let go of the memory.
+    // No signal tells another lane when a channel no longer reads the memory.
     if (first.sends && second.writes) return false;
     if (!scratch) return true;
-    // The slot is used again by the next tile: the first lane must have waited for the second's
-    // step.
+    // The next tile reuses the slot, so the first lane must have waited for the second lane's step.
     const auto last = static_cast<uint32_t>(schedule.lanes[first.node.first].size() - 1);
     return order.before(second.node, {first.node.first, last}) && !(second.sends && first.writes);
 }

@@ -1,4 +1,4 @@
-// Two lanes of one rank that touch the same memory without an order between them.
+// Finds two lanes of one rank that access the same memory without an order between them.
 #pragma once
 
 #include <string>

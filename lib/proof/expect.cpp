@@ -47,7 +47,7 @@ bool Expectations::in_rank_order(Rank rank, Value value) const {
     return values_.content(value).order == orders_[static_cast<std::size_t>(contributors(rank))];
 }
 
-// One rank missing or counted twice is by far the likeliest slip, and worth a name.
+// The likeliest mistake: one rank's contribution is missing or counted twice.
 std::string Expectations::missing_or_twice(const Contributions& held, Rank count,
                                            uint32_t chunk) const {
     for (Rank rank = 0; rank < r_.ranks; ++rank) {

@@ -1,5 +1,4 @@
-// The network a simulation runs on: hosts on switches, and links that let one message pass at a
-// time.
+// The network of a simulation: hosts on switches, and links that carry one message at a time.
 #pragma once
 
 #include <array>
@@ -22,16 +21,17 @@ struct Medium {
     double overhead_us = 0;  // of a rank's processor, for each message sent and each received
 };
 
-/// Ranks stand on hosts in blocks, hosts on switches in blocks. Each host has a link to its switch,
-/// each switch one to a core that never blocks.
+/// Blocks of ranks are on hosts, blocks of hosts on switches. Each host has a link to its switch,
+/// each switch a link to a core that never blocks.
 struct Network {
     int hosts = 1;
     int switches = 1;
     Medium wire{1.25e9, 10, 1};        // a host's link to its switch, each way
     Medium memory{20e9, 0.2, 0.1};     // within a host, for all its ranks together
-    double oversubscription = 1;       // what a switch's hosts can send ÷ what its link up can
+    double oversubscription = 1;       // the rate of a switch's hosts together ÷ the rate of its
+                                       // link up
     double reduce_bytes_per_s = 10e9;  // of results that a rank reduces or copies
-    uint32_t credits = 8;              // messages under way per channel
+    uint32_t credits = 8;              // messages in flight per channel
 
     /// invalid: a number is out of range, or there are more hosts than ranks, switches than hosts.
     Result<> check(Rank ranks) const;
@@ -51,7 +51,7 @@ struct NetworkLink {
     std::string name() const;  // "host 3 out", "switch 0 up", "host 1 memory"
 };
 
-/// The links between two ranks, in order, and what else a message between them costs.
+/// The links between two ranks, in order, and the other costs of a message between them.
 struct NetworkPath {
     std::array<uint32_t, 4> links{};
     uint32_t count = 0;
@@ -66,13 +66,13 @@ public:
     NetworkPath path(Rank from, Rank to) const;
     int host_of(Rank rank) const { return host_[static_cast<std::size_t>(rank)]; }
 
-    /// When a message's first and last byte leave a link.
+    /// The times at which a message's first and last byte leave a link.
     struct Passage {
         Picoseconds head = 0, tail = 0;
     };
-    /// First come, first served, without gaps: the message's first and last byte come at those
-    /// times. Calls must be in the order of the first bytes. A message that trickles in from a
-    /// slower link only takes the time that its bytes need, so that others pass in between.
+    /// First come, first served, without gaps. arrival: the times of the message's first and last
+    /// byte. Calls must be in the order of the first bytes. A message that arrives slowly from a
+    /// slower link takes only the time that its bytes need, so that other messages pass in between.
     Passage pass(uint32_t link, uint64_t bytes, Passage arrival);
 
     const std::vector<NetworkLink>& links() const { return links_; }

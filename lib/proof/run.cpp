@@ -108,7 +108,7 @@ void SymbolicRun::run(uint32_t credits, uint32_t tiles) {
         for (const LaneState& lane : state.lanes)
             if (lane.tile < tiles_) return explain_deadlock();
     if (find_unreceived()) return;
-    // Tiles that no lane of a rank touches are still owed their results.
+    // Tiles that no lane of a rank works on must have their results too.
     for (Rank rank = 0; rank < r_.ranks; ++rank)
         for (auto& [tile, memory] : state_of(rank).tiles)
             if (!check_output(rank, tile, memory)) return;
@@ -301,7 +301,7 @@ bool SymbolicRun::check_output(Rank rank, uint32_t tile, const TileMemory& memor
     return true;
 }
 
-// Results that all ranks share are looked at once: after that the same word is the same value.
+// Checks a result that all ranks share once: after that an equal word is the same correct value.
 std::string SymbolicRun::fault(Rank rank, uint32_t chunk, Value value) {
     if (right_.empty()) return expect_->fault(rank, chunk, value);
     const bool shared = r_.collective == Collective::allreduce;

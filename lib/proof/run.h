@@ -19,7 +19,7 @@ public:
 
     /// Generates and checks every rank's schedule on its own; false: `problem` says why.
     bool load(const std::function<Schedule(const ScheduleRequest&)>& make, uint32_t lanes);
-    /// All ranks' steps from the beginning. As often as one likes after load().
+    /// Runs all ranks' steps from the beginning. May be called repeatedly after load().
     void run(uint32_t credits, uint32_t tiles);
 
     std::string problem;
@@ -39,7 +39,7 @@ private:
         uint32_t made = symbolic::Values::no_guess;
     };
     // A rank's memory of one tile, by position; freed when all its lanes have left the tile and it
-    // was checked. In place, the inputs stand there too.
+    // was checked. In place, it holds the inputs too.
     struct TileMemory {
         std::vector<Value> output;
         std::vector<std::pair<uint32_t, uint32_t>> writer;  // lane and step that stored it
@@ -51,13 +51,14 @@ private:
         uint32_t tile = 0, step = 0;
         uint32_t waits_on = nothing;   // a channel, or another_lane
         uint32_t depth = 0;            // longest chain of messages so far
-        std::vector<uint32_t> depths;  // the same after each step of tile 0, for who waits for it
+        std::vector<uint32_t> depths;  // the same after each step of tile 0, for lanes that wait
+                                       // for the step
         TileMemory* memory = nullptr;  // of the tile, once it has begun
         bool queued = false;
     };
     struct RankState {
         Schedule schedule;
-        bool joined = false;  // lanes wait for each other
+        bool joined = false;  // some lanes wait for each other
         std::vector<LaneState> lanes;
         std::vector<Value> scratch;
         std::map<uint32_t, TileMemory> tiles;
@@ -111,7 +112,7 @@ private:
     uint32_t channels_ = 1;
     SymbolicChannels queues_;
     std::deque<std::pair<Rank, std::size_t>> ready_;
-    std::vector<Value> right_;  // reductions, per chunk: a result that was found to be right
+    std::vector<Value> right_;  // for reductions, per chunk: a result that was found correct
     std::vector<uint64_t> chunks_sent_;
 };
 

@@ -1,4 +1,4 @@
-// Each rank's schedule on its own: what must hold before all of them run together.
+// Checks of each rank's schedule on its own, before all of them run together.
 #include <fmt/format.h>
 
 #include "proof/conflicts.h"
@@ -126,8 +126,8 @@ bool SymbolicRun::check_run(Rank rank, std::size_t lane, const Step& step, const
     return true;
 }
 
-// Which conversions a step may make: reductions yield partial or final; moves never go back to a
-// form that holds less.
+// Checks the conversions of a step: reductions yield partial or final; moves never return to a form
+// that holds less.
 bool SymbolicRun::check_forms(Rank rank, std::size_t lane, const Step& step) {
     if (!traits_of(r_.collective).reduces) {
         const bool raw =

@@ -47,8 +47,8 @@ bool SymbolicRun::find_unreceived() {
     return false;
 }
 
-// In the order in which advance() asks. A lane that waits for one that has finished comes first:
-// that is where the fault lies, the others only wait for it.
+// Checks in the same order as advance(). A lane that waits for a finished lane comes first: it has
+// the error, and the other lanes only wait for it.
 std::string SymbolicRun::waits_for(Rank rank, std::size_t lane) {
     const RankState& state = state_of(rank);
     const LaneState& here = state.lanes[lane];

@@ -46,8 +46,8 @@ Simulator::Move Simulator::compile(Rank rank, uint32_t lane, const Schedule& sch
     return move;
 }
 
-// Whether the processor touches the value. A message can arrive where it is wanted and leave from
-// where it is; inside a host, its one copy is the memory link's.
+// Whether the processor reads or writes the value. A message can arrive in its final place and be
+// sent from its place; within a host, the memory link counts its one copy.
 bool Simulator::needs_pass(const Step& step) const {
     if (step.reduces()) return true;
     const Form from = step.local ? step.local_form : step.in;
@@ -156,7 +156,7 @@ void Simulator::send(uint32_t number, uint64_t bytes, uint32_t tile) {
     cross_link(message);
 }
 
-// The first byte stands before the next link. A link's queue must be entered in the order of time,
+// The first byte is at the next link. Messages must enter a link's queue in the order of time,
 // hence an event for every link.
 void Simulator::cross_link(uint32_t number) {
     SimulatedMessage& message = messages_[number];

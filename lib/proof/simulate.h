@@ -1,5 +1,5 @@
-// A discrete-event simulation of all ranks' steps over a network: how long, how much, over which
-// links. Pure and deterministic; no values, only their sizes.
+// A discrete-event simulation of all ranks' steps over a network: the time, the bytes, and the load
+// of links. Pure and deterministic; it has no values, only their sizes.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct Data {
     /// Elements of a step's value in a tile. All tiles but the last are alike.
     std::function<uint64_t(const Schedule&, const Step&, uint32_t tile)> elements;
     std::array<uint32_t, 3> element_bytes{1, 1, 1};  // by Form
-    bool in_pieces = false;  // runs of chunks are no neighbours in the caller's memory
+    bool in_pieces = false;  // runs of chunks are not contiguous in the caller's memory
 };
 
 struct SimulationRequest {
@@ -65,16 +65,17 @@ struct Report {
     double utilisation(const NetworkLink& link) const;  // 0 … 1, of the whole time
 };
 
-/// Runs the steps as the engine does: a lane never skips, a step waits for its message, a credit
-/// and its `after`; a rank has one processor, which stays with a lane while that can go on.
+/// Runs the steps as the engine does: a lane never skips, and a step waits for its message, a
+/// credit and its `after`. A rank has one processor, which stays with a lane while that lane can
+/// continue.
 ///
 /// A step takes the processor overhead for its message in and its message out, and the time to
-/// reduce or copy its value, unless the value is where it has to be. Then its message passes the
-/// links of its path, cut through, behind the messages that came before. A credit comes back one
-/// latency after the message was used.
+/// reduce or copy its value, unless the value is in place already. Then its message passes the
+/// links of its path, cut through, behind earlier messages. A credit returns one latency after the
+/// message was used.
 ///
-/// invalid: the network, or lanes that wait for each other, with who waits for what. Data and
-/// schedules are taken to be right (verify).
+/// invalid: an error in the network, or lanes that wait for each other; the error says which lane
+/// waits for which. Data and schedules are assumed to be correct (verify).
 Result<Report> simulate(const SimulationRequest& request);
 
 }  // namespace tutti::sim

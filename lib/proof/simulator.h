@@ -1,4 +1,4 @@
-// One simulation's state: ranks, lanes and channels with everything resolved before the clock
+// One simulation's state: ranks, lanes and channels, with everything resolved before the clock
 // starts.
 #pragma once
 
@@ -18,14 +18,14 @@ public:
 
     void load();
     void run();
-    /// Empty, or the first lane that did not finish and what it waits for.
+    /// Empty, or the first lane that did not finish and the step that it waits for.
     std::string stuck() const;
     Report report() &&;
 
 private:
     static constexpr uint32_t none = ~0u;
 
-    // A step, without what only matters to values.
+    // A step, without the fields that matter only to values.
     struct Move {
         uint32_t recv = none, send = none;  // channels
         After after;
@@ -40,9 +40,9 @@ private:
     };
     struct SimulatedRank {
         std::vector<SimulatedLane> lanes;
-        uint32_t current = 0;  // the lane that has, or had, the processor
+        uint32_t current = 0;  // the lane that has, or last had, the processor
         bool busy = false;
-        Picoseconds since = 0;  // the current step began
+        Picoseconds since = 0;  // when the current step began
     };
     struct SimulatedChannel {
         Rank from = nobody, to = nobody;
@@ -60,7 +60,7 @@ private:
     enum class What : uint8_t { hop, arrival, credit, step_end };
     struct SimulatedEvent {
         Picoseconds at = 0;
-        uint64_t number = 0;  // events of one time keep the order in which they were made
+        uint64_t number = 0;  // events of one time keep the order in which they were created
         What what = What::hop;
         uint32_t which = 0;  // message, message, channel, rank
         bool operator>(const SimulatedEvent& other) const {

@@ -1,4 +1,4 @@
-// Symbolic values: what a region would hold, as far as correctness can tell.
+// Symbolic values: a region's contents, as far as correctness depends on them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ constexpr uint64_t mix(uint64_t hash, uint64_t word) {
 }
 
 /// The multiset of a value's contributions, as a hash: each (rank, chunk) has a random 128-bit
-/// number, a reduction adds them. Different multisets have equal sums with probability 2^-128.
+/// number, and a reduction adds them. Different multisets have equal sums with probability 2^-128.
 struct Contributions {
     uint64_t low = 0, high = 0;
     static Contributions of(Rank rank, uint32_t chunk) {
@@ -33,8 +33,8 @@ struct Contributions {
 
 __extension__ typedef unsigned __int128 uint128;
 
-/// In which order they were combined: the list of contributions as a polynomial over the prime
-/// 2^61 - 1, so that joining two lists is joining their hashes, however they were bracketed.
+/// The order in which contributions were combined: their list as a polynomial over the prime 2^61 -
+/// 1. The hash of two joined lists follows from their hashes, however they were bracketed.
 struct Order {
     uint64_t hash = 0;
     uint64_t power = 1;  // base^length
@@ -56,8 +56,8 @@ struct Order {
 };
 
 /// A region's symbolic value in one word: a rank's input, or the number of a result in a table
-/// (values.h). Equal words are equal values, bit by bit; no step has written a region whose value
-/// is undefined.
+/// (values.h). Equal words are equal values, bit by bit. An undefined value means that no step has
+/// written the region.
 class Value {
 public:
     static constexpr uint32_t most_results = (1u << 28) - 1;
@@ -77,7 +77,7 @@ public:
     /// The rank of an input, or the number of a result.
     uint32_t number() const { return static_cast<uint32_t>(word_ >> 32 & most_results); }
 
-    /// The same in another form, where that changes no bit.
+    /// The same value in another form, if that changes no bit.
     Value widened(Form form) const {
         return Value(static_cast<Kind>(word_ >> 62), form, chunk(), number());
     }

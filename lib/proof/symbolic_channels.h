@@ -1,4 +1,4 @@
-// The channels of a symbolic run, and the messages that are on their way.
+// The channels of a symbolic run, and the messages in flight.
 #pragma once
 
 #include <deque>
@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// FIFO queues by number. Where everyone sends to everyone there are n² of them: eight bytes each,
-/// and the messages lie in one pool. Number 0 is what nobody sends to, and stays empty.
+/// FIFO queues by number. If every rank sends to every other, there are n² of them: a queue takes
+/// eight bytes, and all messages are in one pool. No rank sends to number 0, which stays empty.
 class SymbolicChannels {
 public:
     static constexpr uint32_t silent = 0;
@@ -19,20 +19,20 @@ public:
     class SymbolicMessage {
     public:
         uint32_t depth = 0;           // of the chain of messages that this one ends
-        uint32_t step = 0, tile = 0;  // where the sender sent it
+        uint32_t step = 0, tile = 0;  // the step and tile that sent it
         std::span<symbolic::Value> values() {
             return count_ == 1 ? std::span(&one_, 1) : std::span(many_.get(), count_);
         }
 
     private:
         friend class SymbolicChannels;
-        uint32_t next_ = 0;  // behind this one in its queue; behind the last one the first
+        uint32_t next_ = 0;  // the next message in its queue; after the last one the first
         uint32_t count_ = 0;
         symbolic::Value one_;
         std::unique_ptr<symbolic::Value[]> many_;
     };
 
-    /// So many channels, all empty.
+    /// Resets to so many channels, all empty.
     void reset(uint32_t channels) {
         channels_.assign(channels, {});
         messages_.clear();
@@ -44,7 +44,8 @@ public:
         return messages_[messages_[channels_[channel].last].next_];
     }
 
-    /// A message of `count` values, for the caller to fill. Others stay where they are.
+    /// Appends a message of `count` values, for the caller to fill. Other messages keep their
+    /// address.
     SymbolicMessage& push(uint32_t channel, uint32_t count) {
         if (free_.empty()) {
             free_.push_back(static_cast<uint32_t>(messages_.size()));
@@ -74,11 +75,11 @@ public:
 
 private:
     struct SymbolicChannel {
-        uint32_t last = 0;  // of the messages, if there are any
+        uint32_t last = 0;  // the last message, if there are any
         uint32_t count = 0;
     };
     std::vector<SymbolicChannel> channels_;
-    std::deque<SymbolicMessage> messages_;  // grows without moving what is in it
+    std::deque<SymbolicMessage> messages_;  // grows without moving its elements
     std::vector<uint32_t> free_;
 };
 

@@ -1,4 +1,4 @@
-// A simulation as a picture.
+// Draws a simulation.
 #pragma once
 
 #include <string>

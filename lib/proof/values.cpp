@@ -25,7 +25,7 @@ Value Values::combine(Value first, Value second, Form result, uint32_t guess) {
 }
 
 Value Values::convert(Value value, Form result, uint32_t guess) {
-    // Widening is exact, and what a reduction does to a raw operand anyway: only the end rounds.
+    // Widening is exact, and a reduction widens a raw operand anyway: only the end rounds.
     const bool widens = value.form() == Form::raw && result == Form::partial;
     if (widens || value.form() == result) return value.widened(result);
     Content made = content(value);
@@ -46,7 +46,7 @@ bool Values::knows(Value value, Rank rank) const {
     return known_[value.number() * words_ + bit / 64] >> bit % 64 & 1;
 }
 
-// Bits are as good as random: they are the hash.
+// `bits` is a hash already, so it serves as the index.
 uint32_t& Values::slot_of(const Content& content) {
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = content.bits & mask;

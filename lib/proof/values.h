@@ -1,4 +1,4 @@
-// Every value that a symbolic run computes, each kept once.
+// All values that a symbolic run computes, each stored once.
 #pragma once
 
 #include <deque>
@@ -13,21 +13,21 @@ namespace tutti::symbolic {
 struct Content {
     Contributions from;
     Order order;
-    uint64_t bits = 0;  // the expression that made it, operand order and roundings included
+    uint64_t bits = 0;  // the expression that computed it, operand order and roundings included
     bool operator==(const Content&) const = default;
 };
 
-/// Results by number. Tiles repeat each other and ranks pass on what others computed, so that
-/// memory goes by the number of different results (n² for most algorithms whose data is cut n
-/// ways), not by how many places hold one: a place takes eight bytes.
+/// Results by number. Tiles repeat each other and ranks forward other ranks' results. So the memory
+/// depends on the number of different results (n² for most algorithms that cut the data n ways),
+/// not on the number of places that hold one: a place takes eight bytes.
 class Values {
 public:
-    /// A barrier's values imply whose arrival they know of: one bit for each of so many ranks.
+    /// A barrier's value implies a set of ranks that have arrived: one bit for each of so many
+    /// ranks.
     explicit Values(Rank arrivals = 0) : words_((static_cast<std::size_t>(arrivals) + 63) / 64) {}
 
-    /// Undefined if there are more different results than can be numbered (Value::most_results).
-    /// `guess`: the number of a result that this may well be again, as in the tile before. To look
-    /// there first saves the search.
+    /// Undefined if there are more different results than numbers (Value::most_results). `guess`:
+    /// the number of a probable result, from the previous tile. Checking it first saves the search.
     Value combine(Value first, Value second, Form result, uint32_t guess = no_guess);
     Value convert(Value value, Form result, uint32_t guess = no_guess);
     static constexpr uint32_t no_guess = ~0u;

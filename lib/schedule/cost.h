@@ -7,7 +7,7 @@
 namespace tutti {
 
 /// The growth of a lane's number of steps with the number n of ranks, if the ranks per host are
-/// bounded; generating the steps takes as much time and memory.
+/// bounded. Time and memory to generate the steps grow alike.
 enum class Growth : uint8_t { constant, logarithmic, linear };
 
 constexpr std::string_view growth_name(Growth growth) {
@@ -16,17 +16,18 @@ constexpr std::string_view growth_name(Growth growth) {
 }
 
 /// For one tile, on the ranks that bound the time; the same on every rank. Bytes are fractions of
-/// what selection counts: the whole message, or all blocks of one buffer.
+/// the bytes that selection counts: the whole message, or all blocks of one buffer.
 struct Cost {
     double hops = 0;      // the longest chain of messages
-    double messages = 0;  // the most that one rank sends, or receives
-    double path = 0;      // bytes one after the other, from the first sender to the last receiver
+    double messages = 0;  // the most messages that one rank sends, or receives
+    double path = 0;      // bytes sent in sequence, from the first sender to the last receiver
     double busy = 0;      // the most bytes that one rank sends, or receives
-    double partial = 0;   // of them, partial results: 16-bit floats have those twice as wide
+    double partial = 0;   // of these, partial results, which are twice as wide for 16-bit floats
     double reduced = 0;   // the most bytes that one rank adds
     double peers = 0;     // channels that one rank sends on, or receives from
-    double share = 0;     // bytes that a rank sends on average: what counts where ranks share cores
-    double each = 0;      // messages likewise; 0: all are of one length, so in the same proportion
+    double share = 0;     // bytes that a rank sends on average: decisive if ranks share cores
+    double each = 0;      // messages that a rank sends on average; 0: all messages have one length,
+                          // so as `share` to `busy`
 
     /// Messages that a rank sends on average.
     constexpr double mean_messages() const {

@@ -1,4 +1,4 @@
-// Which ranks share a host.
+// The distribution of ranks over hosts.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace tutti {
 
-/// Summary of the hosts' sizes, on which a choice of algorithms may depend. All 0: not known.
+/// Summary of the hosts' sizes, on which a choice of algorithms may depend. All 0: unknown.
 struct HostShape {
     Rank hosts = 0;
     Rank smallest = 0, largest = 0;  // ranks of a host
 };
 
-/// Every rank's host. Hosts are numbered by their lowest rank, a host's ranks in ascending order.
-/// A value. Even blocks of neighbours (the last one may be smaller) take O(1) memory, any other
-/// distribution 12 bytes a rank and 4 a host. Every question is answered in O(1).
+/// Every rank's host. Hosts are numbered by their lowest rank; a host's ranks are in ascending
+/// order. A value type. Equal blocks of neighbours (the last one may be smaller) take O(1) memory,
+/// any other distribution 12 bytes per rank and 4 per host. Every function takes O(1).
 class Hosts {
 public:
     /// Rank r on host r / per_host. Both at least 1.
@@ -30,7 +30,7 @@ public:
     const HostShape& shape() const { return shape_; }
 
     Rank host_of(Rank rank) const { return block_ ? rank / block_ : host_[index(rank)]; }
-    /// The rank's number among those of its host.
+    /// The rank's number among the ranks of its host.
     Rank local_of(Rank rank) const { return block_ ? rank % block_ : local_[index(rank)]; }
     /// The number of ranks on all hosts of lower numbers.
     Rank before(Rank host) const { return block_ ? host * block_ : before_[index(host)]; }
@@ -47,7 +47,7 @@ private:
     static std::size_t index(Rank i) { return static_cast<std::size_t>(i); }
 
     Rank ranks_ = 1;
-    Rank block_ = 1;  // 0: the lists say
+    Rank block_ = 1;  // 0: uses the lists below
     HostShape shape_;
     std::vector<Rank> host_, local_;  // by rank
     std::vector<Rank> before_;        // by host

@@ -5,8 +5,8 @@
 
 namespace tutti {
 
-/// One collective's chunks. Positions are where chunks stand in a buffer, in units of chunks; a
-/// chunk of the input and one of the output at the same position are one memory in place.
+/// One collective's chunks. A position is a chunk's index in a buffer, in chunks. In place, an
+/// input chunk and an output chunk at the same position share their memory.
 class Places {
 public:
     Places(Collective collective, Rank ranks, Rank root, uint32_t chunks);
@@ -16,12 +16,13 @@ public:
     /// The number of positions in the larger of the two buffers.
     uint32_t positions() const { return positions_; }
 
-    /// Whether the rank's buffer has that chunk: elsewhere it may live in scratch only.
+    /// Whether the rank's buffer has that chunk; if not, the rank can hold the chunk in scratch
+    /// only.
     bool holds(Rank rank, Space space, uint32_t chunk) const;
     uint32_t position(Space space, uint32_t chunk) const;
     /// The chunk at a position of the rank's buffer; only if the rank holds it there.
     uint32_t chunk_at(Rank rank, Space space, uint32_t position) const;
-    /// The rank whose input the chunk is, where chunks are moved and not reduced.
+    /// The rank whose input holds the chunk, if the collective moves chunks and does not reduce.
     Rank source(uint32_t chunk) const;
 
 private:

@@ -1,4 +1,4 @@
-// A collective is data: what each rank does, in order, in chunks. Pure: no I/O, no threads.
+// A collective as data: each rank's steps, in order, in chunks. Pure: no I/O, no threads.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ enum class Form : uint8_t {
     final,    // the finished result, rounded once
 };
 
-/// For blocks in transit that are all of one size: whichever it is, it is as long as the others.
+/// For blocks in transit when all blocks have one size: any chunk gives the length.
 inline constexpr uint32_t any_chunk = ~0u;
 
-/// One chunk's place. `chunk` says which part of the data it is, hence how many bytes. A scratch
-/// region also names the slot that holds it; slots are a tile's longest chunk long and reused by
-/// every tile.
+/// One chunk's place. `chunk` says which part of the data it is, and so its length. A scratch
+/// region also names its slot; a slot is as long as a tile's longest chunk, and every tile reuses
+/// it.
 struct Region {
     Space space = Space::none;
     uint32_t chunk = 0;
@@ -65,23 +65,23 @@ struct SlotPattern {
     bool operator==(const SlotPattern&) const = default;
 };
 
-/// value = recv ⊕ local (or whichever of the two is there); store it to out; forward it to send.
-/// At least one of local and out is set: it gives the size.
+/// value = recv ⊕ local (or the one that is given); store it to out; forward it to send. At least
+/// one of local and out is given: it determines the size.
 struct Step {
     Rank recv = nobody;
     Region local;
     Region out;
     Rank send = nobody;
     uint32_t chunks = 1;       // a run of consecutive chunks (and scratch slots): one message
-    SlotPattern slots;         // which scratch slots the run has, if they are not consecutive
+    SlotPattern slots;         // the run's scratch slots, if they are not consecutive
     bool local_first = false;  // operand order: local ⊕ recv instead of recv ⊕ local
-    bool keep = false;         // the message stays: the lane's next receive of this peer sees it
-    Form in = Form::raw;       // what arrives
+    bool keep = false;         // the message stays: the lane's next receive from this peer sees it
+    Form in = Form::raw;       // the form of the received message
     Form local_form = Form::raw;
-    Form result = Form::raw;  // what is stored and forwarded
+    Form result = Form::raw;  // the form of the stored and forwarded value
     After after;
 
-    /// The region that says how much data the step moves.
+    /// The region that determines how much data the step moves.
     const Region& extent() const { return local ? local : out; }
     bool reduces() const { return recv != nobody && static_cast<bool>(local); }
     bool operator==(const Step&) const = default;
@@ -90,23 +90,25 @@ struct Step {
 /// Steps in order. A lane runs all its steps for tile 0, then all for tile 1, and so on.
 using Lane = std::vector<Step>;
 
-/// One rank's part of a collective. Lane l of one rank talks to lane l of another. A tile of the
-/// data is cut into `chunks` chunks; lanes share the numbering, each works on its own.
+/// One rank's part of a collective. Lane l of one rank exchanges messages with lane l of other
+/// ranks. A tile of the data is cut into `chunks` chunks; lanes share the numbering, and each works
+/// on its own chunks.
 ///
-/// What a chunk is depends on the collective's cut (places.h): a part of the whole message, of one
-/// rank's block (chunk = part × ranks + block) or of one pair's block (chunk = part × ranks² +
+/// A chunk's meaning depends on the collective's cut (places.h): a part of the whole message, of
+/// one rank's block (chunk = part × ranks + block) or of one pair's block (chunk = part × ranks² +
 /// source × ranks + destination).
 struct Schedule {
     uint32_t chunks = 1;
-    uint32_t cycle = 0;        // runs of chunks wrap around within cycles of this length; 0: never
-    uint32_t longest_run = 1;  // the most chunks that a message of any rank has: all ranks cut
-                               // their tiles by it
+    uint32_t cycle = 0;        // runs of chunks wrap around in cycles of this length; 0: never
+    uint32_t longest_run = 1;  // the most chunks in a message of any rank: all ranks cut their
+                               // tiles by it
     uint32_t scratch_slots = 0;
-    bool sends_partials = true;  // among more than two ranks; false: no message of any rank has one
+    bool sends_partials = true;  // with more than two ranks; false: no message of any rank holds
+                                 // partial results
     std::vector<Lane> lanes;
 
-    /// Whether messages must be cut for partial results. Of two ranks each has both contributions
-    /// when it adds, and finishes the sum.
+    /// Whether tiles must be cut so that a message has room for partial results. With two ranks,
+    /// each has both contributions when it adds, and finishes the sum.
     bool may_send_partials(Rank ranks) const { return sends_partials && ranks > 2; }
 
     /// The i-th chunk of a run.
@@ -122,31 +124,32 @@ struct Schedule {
 struct ScheduleRequest {
     Rank ranks = 1;
     Rank rank = 0;
-    Rank root = 0;          // rooted collectives only
-    uint32_t lanes = 1;     // how many lanes a large message should be striped over; a hint
-    const Hosts* hosts = nullptr;  // of these ranks; nullptr: not known, and taken for one host
+    Rank root = 0;                 // rooted collectives only
+    uint32_t lanes = 1;            // the number of lanes for a large message; a hint
+    const Hosts* hosts = nullptr;  // of these ranks; nullptr: unknown, assumed to be one host
 };
 
-/// An algorithm: a pure function to one rank's schedule. All ranks get the same chunks and number
-/// of lanes for the same request but for `rank`.
+/// An algorithm: a pure function that returns one rank's schedule. For requests that differ only in
+/// `rank`, all schedules have the same chunks and number of lanes.
 struct Algorithm {
     std::string_view name;
     Collective collective;
     std::string_view summary;  // one line: for people, and for --explain
     Schedule (*make)(const ScheduleRequest&);
-    Growth steps;  // of the rank that has most; generating them takes no more
-    /// Contributions meet in another order than the ranks': commutative operators only.
+    Growth steps;  // of the rank with the most; generating them takes as much time
+    /// Combines contributions in another order than that of the ranks: only for commutative
+    /// operators.
     bool reorders = false;
-    /// Blocks travel through ranks that do not know their sizes: all must be of one size.
+    /// Blocks travel through ranks that do not know their sizes: all blocks must have one size.
     bool even_only = false;
-    /// Empty if it can serve this many ranks on such hosts, else why not.
+    /// Empty if it can serve this many ranks on such hosts, else the reason why not.
     std::string (*unsupported)(Rank ranks, const HostShape& hosts) = nullptr;
-    /// For tutti's own choice; without it, only who asks for the algorithm gets it.
+    /// For tutti's own choice. Without it, a call gets the algorithm only by name.
     Cost (*cost)(Rank ranks) = nullptr;
-    /// An algorithm of two levels: cost is the outer schedule's, of so many hosts, for a stripe of
-    /// the data; this is what the ranks of the largest host do among themselves.
+    /// For an algorithm of two levels: `cost` is that of the outer schedule, of so many hosts, for
+    /// one stripe of the data; this is the cost of the steps within the largest host.
     Cost (*inner_cost)(Rank ranks) = nullptr;
-    /// And there is one stripe: the lowest rank of a host works for it alone.
+    /// With two levels and one stripe: only the lowest rank of a host works between hosts.
     bool one_stripe = false;
 };
 

@@ -1,4 +1,4 @@
-// Steps and regions in words, for drawings and for what verify has to say.
+// Steps and regions in words, for drawings and for verify's errors.
 #pragma once
 
 #include <string>
