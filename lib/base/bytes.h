@@ -1,4 +1,5 @@
-// Little-endian encoding with every length checked: what parses a peer's bytes uses these two.
+// Little-endian encoding with every length checked: all code that parses a peer's bytes uses these
+// two classes.
 #pragma once
 
 #include <cstring>
@@ -55,7 +56,8 @@ public:
         if (take(sizeof value)) std::memcpy(&value, in_.data() + at_ - sizeof value, sizeof value);
         return value;
     }
-    /// A value of an enum that has all values from first to last; any other makes ok() false, too.
+    /// A value of an enum that has all values from first to last; any other value makes ok() false,
+    /// too.
     template <typename E>
     requires std::is_enum_v<E> E get_enum(E first, E last) {
         const E value = get<E>();

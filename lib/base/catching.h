@@ -1,4 +1,4 @@
-// Exceptions as errors, where somebody has to be told of either.
+// Turns exceptions into errors, for code that must report both.
 #pragma once
 
 #include <exception>

@@ -13,24 +13,24 @@ inline int64_t now_ns() {
     return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
-/// Rounded down: what a time-out in milliseconds is compared with, as it may be more than fits into
+/// Rounded down. For comparing with a time-out in milliseconds, which may be too large for
 /// nanoseconds.
 constexpr int64_t ns_to_ms(int64_t ns) {
     return ns / 1'000'000;
 }
 
-/// Seconds since 1970: for what other machines said. It may jump.
+/// Seconds since 1970, for comparison with other machines' times. It may jump.
 inline int64_t wall_clock_s() {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
     return now.tv_sec;
 }
 
-/// A cheap monotonic counter for stamps on hot paths: nanoseconds where the machine has nothing
-/// cheaper. TickScale turns differences into time.
+/// A cheap monotonic counter for time stamps on hot paths; nanoseconds if the machine has no
+/// cheaper one. TickScale turns differences into time.
 #if defined(__x86_64__)
 inline uint64_t ticks() {
-    return __builtin_ia32_rdtsc();  // <immintrin.h> would be 40,000 lines
+    return __builtin_ia32_rdtsc();  // <immintrin.h> would include 40,000 lines
 }
 #else
 inline uint64_t ticks() {
@@ -42,7 +42,7 @@ inline uint64_t ticks() {
 class TickScale {
 public:
     TickScale() : ticks_(ticks()), ns_(now_ns()) {}
-    /// The time of a stamp taken since, as now_ns() would have given it.
+    /// The time of an earlier stamp, as now_ns() would have returned it.
     int64_t to_ns(uint64_t stamp) const {
         const uint64_t passed = ticks() - ticks_;
         if (passed == 0) return ns_;
@@ -69,7 +69,8 @@ inline void cpu_relax() {
 class Deadline {
 public:
     Deadline() = default;
-    /// timeout_ms 0 or less: never (the contract's "0 = for ever"); nor what is past all time.
+    /// timeout_ms of 0 or less: never (the contract's "0 = for ever"); likewise if the deadline
+    /// overflows.
     static Deadline after_ms(int64_t timeout_ms) {
         Deadline d;
         const int64_t now = now_ns();

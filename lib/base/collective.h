@@ -1,4 +1,4 @@
-// The kinds of collective, by number and name: in tags on the wire, in catalogs, in messages.
+// The kinds of collective, by number and name: in tags on the wire, in catalogs, in error messages.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class Collective : uint8_t {
 
 /// The partition of a collective's data among the ranks.
 enum class Cut : uint8_t {
-    whole,   // one message, as long on every rank
+    whole,   // one message of the same length on every rank
     blocks,  // a block for every rank
     pairs,   // a block for every pair of source and destination
 };
@@ -54,7 +54,7 @@ constexpr const CollectiveTraits& traits_of(Collective collective) {
     return collective_traits[static_cast<std::size_t>(collective)];
 }
 
-/// Also for a number from a wire that is none: "unknown".
+/// Also for a number from a wire that is not a collective: "unknown".
 inline std::string_view collective_name(Collective collective) {
     const auto index = static_cast<std::size_t>(collective);
     return index < std::size(collective_traits) ? collective_traits[index].name : "unknown";

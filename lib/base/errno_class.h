@@ -1,4 +1,4 @@
-// ErrnoClass: which side made a system call on a connection fail.
+// ErrnoClass: whether this process or the peer made a system call on a connection fail.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,13 @@
 namespace tutti {
 
 enum class ErrnoClass : uint8_t {
-    again,  // nothing has failed: the call is to be repeated, at once or when the socket is ready
+    again,     // nothing has failed: repeat the call, at once or when the socket is ready
     shortage,  // this process or machine is short of memory or descriptors, which may pass
-    peer,      // the peer, or the way to it, is gone
-    own,       // anything else: says nothing about the peer
+    peer,      // the peer, or the network to it, is gone
+    own,       // any other error: it says nothing about the peer
 };
 
-/// The one table of what an errno says. An errno that it does not know is no peer's fault.
+/// The one table of errnos. An unknown errno does not blame the peer.
 ErrnoClass classify_errno(int sys_errno);
 
 }  // namespace tutti

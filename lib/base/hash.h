@@ -1,5 +1,4 @@
-// FNV-1a, 64 bits. The same on every platform, so that it may travel between ranks; std::hash may
-// not.
+// FNV-1a, 64 bits. The same on every platform, so ranks may exchange it; std::hash is not.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@ namespace tutti {
 
 inline constexpr uint64_t hash_basis = 0xcbf29ce484222325;
 
-/// The hash is made of bytes, or of words, one after the other from hash_basis on.
+/// Starts from hash_basis and mixes in bytes, or words, one after the other.
 constexpr uint64_t mix_hash(uint64_t hash, uint64_t word) {
     return (hash ^ word) * 0x100000001b3;
 }

@@ -1,4 +1,4 @@
-// Numbers that come almost in order and never go: kept as the ranges they make up.
+// A set of numbers that are inserted almost in order and never removed, stored as ranges.
 #pragma once
 
 #include <cstdint>

@@ -11,10 +11,10 @@ struct LinkAttributes {
     std::size_t max_message_bytes = 0;
     double latency_us = 0;     // one small message, one way
     double bandwidth_gbs = 0;  // one direction
-    // A library's that goes through the kernel's streams, between hosts, and within one too: it
-    // costs what tcp does.
+    // The library uses the kernel's streams between hosts, and within a host too: it costs as much
+    // as tcp.
     bool sockets = false, sockets_within = false;
-    bool lacking = false;  // this rank cannot use it: nobody does
+    bool lacking = false;  // this rank cannot use it, so no rank does
 };
 
 }  // namespace tutti

@@ -16,7 +16,7 @@ constexpr spdlog::level::level_enum spd_levels[] = {spdlog::level::trace, spdlog
 
 std::atomic<Level> current{Level::warn};
 
-// The host program may use spdlog too: our logger is our own, not in spdlog's registry.
+// The host program may use spdlog too, so this logger is not in spdlog's registry.
 spdlog::logger& logger() {
     static auto* made = [] {
         auto* l = new spdlog::logger("tutti", std::make_shared<spdlog::sinks::stderr_sink_mt>());

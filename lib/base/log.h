@@ -11,7 +11,7 @@ namespace tutti::log {
 
 enum class Level : uint8_t { trace, debug, info, warn, error, off };
 
-/// Parses "debug", "warn", …; false if the word is none of them.
+/// Parses "debug", "warn", …; false if the word is no level.
 bool parse_level(std::string_view word, Level& level);
 std::string_view level_names();  // for messages: "trace, debug, info, warn, error, off"
 

@@ -15,7 +15,7 @@ std::string_view code_name(Code code) {
 
 namespace {
 
-// For an error whose maker knew nothing better.
+// The advice for an error that has none of its own.
 std::string code_advice(const Error& error) {
     const bool named = error.rank != nobody;
     const std::string culprit = named ? fmt::format("rank {}", error.rank) : "the other ranks";
@@ -46,7 +46,8 @@ std::string code_advice(const Error& error) {
     }
 }
 
-// For a system call that failed because a limit of the process or the machine is reached.
+// The advice for a system call that failed because a limit of the process or the machine is
+// reached.
 std::string_view errno_advice(int number) {
     switch (number) {
         case EMFILE:

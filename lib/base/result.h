@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-// The values are those of tutti_status in the C header; capi holds the two against each other.
+// The values are those of tutti_status in the C header; capi checks that they match.
 enum class Code : uint8_t {
     ok = 0,
     in_progress,
@@ -43,14 +43,13 @@ using Result = tl::expected<T, Error>;
 
 inline constexpr std::string_view advice_marker = ". What to do: ";
 
-/// The one text that people see of an error:
-/// "rank REPORTER: MESSAGE. What to do: ADVICE"
-/// The first part is missing where no rank is known. A message that another rank has sent may have
-/// its advice already, and keeps it.
+/// The text of an error for people: "rank REPORTER: MESSAGE. What to do: ADVICE" The first part is
+/// missing if no rank is known. A message from another rank may include its advice already, and
+/// keeps it.
 std::string error_text(const Error& error);
 
-/// An Error on its way to a Result. The members fill in what the maker of the message knows:
-/// `return fail(Code::invalid, "root {} is out of range", root).advice("give 0 to {}", size - 1);`
+/// An Error on its way to a Result. The members add what the caller knows: `return
+/// fail(Code::invalid, "root {} is out of range", root).advice("give 0 to {}", size - 1);`
 class ErrorResult : public tl::unexpected<Error> {
 public:
     explicit ErrorResult(Error error) : tl::unexpected<Error>(std::move(error)) {}
@@ -80,14 +79,14 @@ ErrorResult fail_rank(Code code, Rank rank, fmt::format_string<Args...> text, Ar
     return ErrorResult({code, rank, 0, fmt::format(text, std::forward<Args>(args)...)});
 }
 
-/// A failed system call: "what: strerror(saved_errno)", with the errno kept and, where the errno
-/// means an exhausted limit, the advice that names the limit.
+/// A failed system call: "what: strerror(saved_errno)". Keeps the errno; if it means an exhausted
+/// limit, the advice names the limit.
 ErrorResult fail_errno(int saved_errno, std::string_view what);
 
-/// Hands an error on with what was being done in front of its message.
+/// Passes an error on, with the caller's activity in front of its message.
 ErrorResult wrap(Error error, std::string_view doing);
 
-/// Names the rank that ran into the error, unless one is named already.
+/// Sets the rank that ran into the error, unless it is set already.
 Error on_rank(Rank reporter, Error error);
 
 }  // namespace tutti

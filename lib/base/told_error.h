@@ -1,4 +1,4 @@
-// Errors that another process tells of.
+// Errors that another process reports.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// An error about a rank of so many. A code that is not a failure counts as system, and a number
-/// out of range as nobody. The text is error_text's: the error gets back the advice in it.
+/// An error about one of `size` ranks. A code that is not a failure counts as system, and a rank
+/// out of range as nobody. The text is error_text's: the advice in it becomes the error's advice.
 inline Error told_error(Code code, Rank rank, Rank size, std::string text) {
     const bool failure = code > Code::in_progress && code <= Code::no_memory;
     Error told{failure ? code : Code::system, rank >= 0 && rank < size ? rank : nobody, 0,

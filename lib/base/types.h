@@ -1,4 +1,4 @@
-// The few names that every folder shares.
+// Names that every folder shares.
 #pragma once
 
 #include <cstddef>

@@ -139,7 +139,7 @@ Result<> set_log(Config&, std::string_view v) {
     return {};
 }
 
-// Named by the contract, not built yet: asking for them must not be silently ignored.
+// Settings of the contract that are not built yet: asking for one must not be ignored silently.
 Result<> refuse_unless_off(std::string_view v, std::string_view what) {
     TUTTI_ASSIGN(const bool on, parse_bool(v));
     if (on)
@@ -254,14 +254,14 @@ constexpr ConfigKey keys[] = {
      "The least severe level of the messages that tutti logs to standard error.", set_log},
 };
 
-// The variables of other launchers, the innermost first: torchrun runs inside what mpirun or srun
-// started, and mpirun inside what Slurm or Kubernetes did. A launcher is recognised by its rank
-// variable; one that says the size, too, goes before others.
+// The variables of other launchers, the innermost first: torchrun runs inside a process that mpirun
+// or srun started, and mpirun inside one that Slurm or Kubernetes did. A launcher is recognised by
+// its rank variable; a launcher that also sets the size takes precedence.
 struct Launcher {
     const char* rank;
-    const char* size;  // nullptr: it has none
+    const char* size;  // nullptr: it sets none
     const char* job;
-    const char* attempt;  // how often it has restarted the ranks
+    const char* attempt;  // the number of times it has restarted the ranks
 };
 constexpr Launcher launchers[] = {
     {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
@@ -286,7 +286,7 @@ std::string* said_by(Config& config, std::string_view key) {
                             : nullptr;
 }
 
-// Without which a rank cannot tell the others anything.
+// Whether the rank needs the setting to reach the other ranks.
 bool places(std::string_view key) {
     constexpr std::string_view all[] = {"rank", "size",   "store",       "store_hosted",
                                         "job",  "secret", "secret_file", "insecure"};
@@ -306,7 +306,7 @@ Result<> take(Config& config, std::string_view key, const char* variable, const 
     return {};
 }
 
-// torchrun's own store listens on MASTER_PORT: tutti's is the next port.
+// torchrun's own store listens on MASTER_PORT, so tutti uses the next port.
 Result<> take_master(Config& config, const GetEnv& get_env) {
     const char* host = get_env("MASTER_ADDR");
     const char* port = get_env("MASTER_PORT");
@@ -325,7 +325,8 @@ std::span<const ConfigKey> config_keys() {
     return keys;
 }
 
-// The server shows each caller a proof made with the secret, so a stranger can test guesses on it.
+// The server proves to each caller that it knows the secret, so a stranger can test guesses on the
+// proof.
 Result<> check_secret(std::string_view secret) {
     constexpr std::size_t least_bytes = 16;
     if (secret.empty() || secret.size() >= least_bytes) return {};
@@ -368,7 +369,8 @@ Result<Config> config_from_environment(const GetEnv& get_env) {
     TUTTI_TRY(take_master(config, get_env));
     const char* secret = get_env("TUTTI_SECRET");
     for (const ConfigKey& k : keys) {
-        if (k.name == "secret_file" && secret && *secret) continue;  // as tutti-run has it
+        // Tutti-run has the same precedence.
+        if (k.name == "secret_file" && secret && *secret) continue;
         TUTTI_TRY(take(config, k.name, variable_of(k.name).c_str(), get_env));
     }
     return config;
@@ -377,7 +379,7 @@ Result<Config> config_from_environment(const GetEnv& get_env) {
 Result<Config> config_of_process() {
     auto config = config_from_environment(
         [](const char* name) { return static_cast<const char*>(std::getenv(name)); });
-    static std::once_flag told;  // after the level of the log is known
+    static std::once_flag told;  // warns only once the level of the log is known
     std::call_once(told, [] {
         for (const std::string& text : misspelt_variables(environ)) log::warn("{}", text);
     });

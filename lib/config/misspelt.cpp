@@ -15,12 +15,12 @@ namespace {
 constexpr std::string_view prefix = "TUTTI_";
 constexpr std::size_t longest_name = 40;
 
-// Variables of tutti's that are no settings of a communicator.
+// Variables of tutti's that are not settings of a communicator.
 constexpr std::string_view others[] = {"TUTTI_AS_GLOO",       "TUTTI_CACHE_DIR",
                                        "TUTTI_EXECUTION",     "TUTTI_RUN_TERMINAL",
                                        "TUTTI_TRAINER_CHECK", "TUTTI_TRAINER_THREADS"};
 
-// Names that are meant for a setting, and not spelt like it.
+// Usual mistakes: a written name, and the setting that it means.
 struct Mistake {
     std::string_view written, meant;
 };
@@ -38,7 +38,7 @@ std::vector<std::string> known_names() {
     return names;
 }
 
-// Letters to add, drop, replace, or exchange with their neighbours.
+// The number of letters to add, drop, replace, or exchange with their neighbours.
 std::size_t distance(std::string_view a, std::string_view b) {
     using Row = std::array<std::size_t, longest_name + 1>;
     Row before{}, last{}, row{};
@@ -57,13 +57,13 @@ std::size_t distance(std::string_view a, std::string_view b) {
     return row[b.size()];
 }
 
-// Two letters of a long name; one of a short one, which is soon like another word.
+// Two letters of a long name; one of a short one, which otherwise resembles other words.
 std::size_t most_letters(std::string_view name) {
     constexpr std::size_t long_name = prefix.size() + 8;
     return name.size() >= long_name ? 2 : 1;
 }
 
-// "": it is like none.
+// "": the name resembles no setting.
 std::string meant_by(std::string_view written, const std::vector<std::string>& known) {
     for (const Mistake& mistake : mistakes)
         if (mistake.written == written) return std::string(mistake.meant);

@@ -1,4 +1,4 @@
-// Variables whose names are nearly those of settings: nobody reads them, and nothing would say so.
+// Variables whose names nearly match those of settings: tutti would ignore them silently.
 #pragma once
 
 #include <string>
@@ -6,9 +6,10 @@
 
 namespace tutti {
 
-/// environment: "NAME=VALUE", then nullptr. A sentence for each name that begins with TUTTI_, that
-/// nothing reads, and that is a letter or two from one that is read, or a usual mistake for one.
-/// Programs may have further TUTTI_ variables of their own: those that are like none are not named.
+/// environment: "NAME=VALUE", then nullptr. Returns a sentence for each name that begins with
+/// TUTTI_, is not a variable of tutti's, and differs from one by a letter or two or by a usual
+/// mistake. Programs may have further TUTTI_ variables of their own: names that resemble none are
+/// not listed.
 std::vector<std::string> misspelt_variables(const char* const* environment);
 
 }  // namespace tutti

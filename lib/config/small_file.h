@@ -1,4 +1,4 @@
-// Files that a setting names.
+// Reads files that a setting names.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace tutti {
 
-/// All of a file, or of what comes through a pipe (a shell's <(command)). invalid, with its name
-/// and the system's reason, or if it is longer: of some there is no end.
+/// All of a file, or of a pipe (a shell's <(command)). invalid, with the name and the system's
+/// reason; also if the file is longer than most_bytes, because some files never end.
 Result<std::string> read_small_file(const std::string& path, std::size_t most_bytes);
 
-/// The secret that a file holds, without the newlines at its end. invalid if that is nothing.
+/// The secret in a file, without trailing newlines. invalid if it is empty.
 Result<std::string> read_secret_file(const std::string& path);
 
 }  // namespace tutti

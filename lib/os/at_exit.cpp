@@ -17,7 +17,7 @@ namespace {
 struct ExitSteps {
     std::mutex mutex;                           // guards the members below
     std::set<std::string, std::less<>> armed;   // lists of libraries with a registered handler
-    std::array<void (*)(Deadline), 2> steps{};  // by ExitStep; nullptr: not asked for
+    std::array<void (*)(Deadline), 2> steps{};  // by ExitStep; nullptr: not requested
 };
 
 constinit PerProcess<ExitSteps> exit_steps;
@@ -27,7 +27,7 @@ void run_steps() {
     decltype(own.steps) steps;
     {
         const std::lock_guard lock(own.mutex);
-        own.armed.clear();  // a later arm() registers a new handler: this one is over
+        own.armed.clear();  // the next arm() registers a new handler, because this one ends
         steps = std::exchange(own.steps, {});
     }
     const auto deadline = Deadline::after_ms(most_ms);

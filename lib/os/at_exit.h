@@ -1,4 +1,4 @@
-// The end of the process, by exit or by a return from main: the order in which the library ends.
+// The order in which the library shuts down when the process ends by exit or by a return from main.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which cores ranks may use: for counting how many share one.
+// The cores that ranks may use, for counting how many ranks share one.
 #pragma once
 
 #include <sched.h>
@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// A set of cores, as long as its last one. Empty: not known.
+/// A set of cores, as long as its last one. Empty: unknown.
 using CoreSet = std::vector<uint64_t>;
 
 /// The cores in this thread's affinity mask.

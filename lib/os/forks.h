@@ -1,4 +1,4 @@
-// Noticing that this process is the child of the one that made something.
+// Detects that this process is a forked child of the process that made an object.
 #pragma once
 
 #include <pthread.h>
@@ -9,14 +9,14 @@
 
 namespace tutti {
 
-/// Remembers the process that it was made in.
+/// Remembers the process in which it was constructed.
 class HomeProcess {
 public:
     HomeProcess() {
         static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
         (void)registered;
     }
-    /// False in a child that fork() made since.
+    /// False in a child that was forked since.
     bool here() const { return forks.load(std::memory_order_relaxed) == forks_; }
     /// The number of forks between this process and the first one that used the library.
     uint32_t depth() const { return forks_; }
@@ -26,8 +26,8 @@ private:
     const uint32_t forks_ = forks.load(std::memory_order_relaxed);
 };
 
-/// A static object that each process has one of. A forked child makes its own: another thread may
-/// have held a mutex of its parent's at the fork. None is ever destroyed.
+/// A static object, one per process. A forked child makes its own, because another thread of the
+/// parent may have held a mutex of the parent's at the fork. None is ever destroyed.
 template <typename T>
 class PerProcess {
 public:
@@ -43,7 +43,7 @@ private:
     struct OfProcess {
         explicit OfProcess(OfProcess* before) : parents(before) {}
         const HomeProcess home;
-        OfProcess* const parents;  // pointed to, so that it does not count as leaked
+        OfProcess* const parents;  // referenced, so that leak checkers do not report it
         T value;
     };
     std::atomic<OfProcess*> current_{nullptr};

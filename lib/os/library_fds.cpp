@@ -32,7 +32,7 @@ std::vector<int> open_now() {
     return out;
 }
 
-/// "socket:[4711]"; empty: it is closed.
+/// "socket:[4711]"; empty: the descriptor is closed.
 std::string link_of(int fd) {
     std::array<char, 64> text{};
     const ssize_t bytes =
@@ -45,7 +45,8 @@ void close_on_exec(int fd) {
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) ::fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
 }
 
-/// The descriptors that an epoll watches, if they still have the numbers they were added under.
+/// The descriptors that an epoll watches, if they still have the numbers under which they were
+/// added.
 std::vector<int> watched_by(int epoll) {
     std::vector<int> out;
     std::ifstream lines(fmt::format("/proc/self/fdinfo/{}", epoll));
@@ -57,8 +58,8 @@ std::vector<int> watched_by(int epoll) {
         unsigned long inode = 0;
         const char* const text = line.c_str() + inode_at + 4;
         std::from_chars(text, line.c_str() + line.size(), inode, 16);
-        // The library may close it meanwhile, on another thread: then this fails, or finds another
-        // inode. The thread sanitizer takes an fstat() for a use of the file, and statx() for none.
+        // The library may close the descriptor meanwhile on another thread: then statx() fails, or
+        // finds another inode. Not fstat(), which the thread sanitizer counts as a use of the file.
         struct statx found {};
         if (::statx(fd, "", AT_EMPTY_PATH, STATX_INO, &found) == 0 && found.stx_ino == inode)
             out.push_back(fd);

@@ -1,6 +1,6 @@
 // Descriptors that a foreign library opens in this process without close-on-exec. Its sockets would
-// stay open in every program that this one executes, which hides the end of this process from its
-// peers and keeps its ports taken.
+// stay open in every program that this process executes, which hides the end of this process from
+// its peers and keeps its ports in use.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,13 @@ namespace tutti {
 
 class LibraryFds {
 public:
-    /// Before the library opens anything: what there is already is not its own.
+    /// Construct before the library opens anything: earlier descriptors are not the library's.
     LibraryFds();
-    /// Afterwards. Takes what is new for the library's, of sockets, pipes and what has no name:
-    /// another thread of the program that opens one of these at this moment gets close-on-exec.
+    /// Call afterwards. Treats new sockets, pipes and unnamed descriptors as the library's: if
+    /// another thread of the program opens one at this moment, it gets close-on-exec too.
     void take_new();
-    /// Marks what the library's epolls watch by now: connections that were made since, whoever made
-    /// them. It reads /proc, so it is nothing for each call; without /proc it does nothing.
+    /// Marks the descriptors that the library's epolls watch by now: later connections, from either
+    /// side. It reads /proc, so do not call it often; without /proc it does nothing.
     void mark() const;
 
 private:

@@ -20,7 +20,8 @@ std::string first_line(const std::string& path) {
     return line;
 }
 
-// "0::/user.slice" names the group below /sys/fs/cgroup; in a container that is the group itself.
+// "0::/user.slice" names the group below /sys/fs/cgroup; in a container the group is /sys/fs/cgroup
+// itself.
 std::string pids_of_group() {
     const std::string root = "/sys/fs/cgroup", own = first_line("/proc/self/cgroup");
     const auto name = own.rfind(':');

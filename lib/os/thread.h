@@ -1,4 +1,4 @@
-// Threads of tutti's own.
+// tutti's own threads.
 #pragma once
 
 #include <pthread.h>
@@ -12,7 +12,8 @@
 
 namespace tutti {
 
-/// Has a stack of its own size: by default it would follow `ulimit -s`, however little that leaves.
+/// A thread with a stack of fixed size: by default the size would follow `ulimit -s`, which may be
+/// too small.
 class Thread {
 public:
     Thread() = default;
@@ -23,13 +24,13 @@ public:
     }
     ~Thread() { join(); }
 
-    /// system: which limit there is of threads.
+    /// system: the error names the limit of threads.
     static Result<Thread> start(std::string_view purpose, std::function<void()> body);
-    /// Nothing, if there is none (any more).
+    /// Does nothing if there is no thread (any more).
     void join();
-    /// It ends when its body does.
+    /// The thread ends when its body returns.
     void detach();
-    /// Whether the caller runs on it.
+    /// Whether the caller runs on this thread.
     bool is_this() const { return id_ && pthread_equal(*id_, pthread_self()) != 0; }
 
 private:

@@ -18,13 +18,13 @@ struct InheritableFds {
     int nowhere = -1;
 };
 
-/// For as long as the process lives: a fork may come after static objects have gone.
+/// Never destroyed: a process may fork after its static objects are destroyed.
 InheritableFds& inheritable_fds() {
     static InheritableFds& one = *new InheritableFds;
     return one;
 }
 
-// In the child only what is safe between fork() and exec().
+// Runs in the child, where only functions that are safe after fork() may be called.
 void forget_parents() {
     InheritableFds& all = inheritable_fds();
     for (const int fd : all.fds)
@@ -61,7 +61,7 @@ void UninheritedFd::reset() {
     if (!fd_) return;
     InheritableFds& all = inheritable_fds();
     const std::lock_guard lock(all.mutex);
-    // In a child there is nothing to find.
+    // In a forked child the list is empty.
     const auto found = std::find(all.fds.begin(), all.fds.end(), fd_.get());
     if (found != all.fds.end()) all.fds.erase(found);
     fd_.reset();

@@ -5,10 +5,10 @@
 
 namespace tutti {
 
-/// Peers notice the end of this process by the end of its connections, and close-on-exec is not
-/// enough for that: a child that only forks, as a data loader's workers do, keeps them open after
-/// it. A forked child finds these leading nowhere: to /dev/null, so that the number stays taken and
-/// whoever lets go of the parent's in the child closes nothing else.
+/// Peers notice the end of this process by the end of its connections. Close-on-exec is not enough
+/// for that: a child that only forks, such as a data loader's worker, keeps the connections open.
+/// In a forked child these descriptors lead to /dev/null: the number stays in use, so that closing
+/// the parent's descriptor in the child closes no other file.
 class UninheritedFd {
 public:
     UninheritedFd() = default;
