@@ -2,7 +2,7 @@
 
 namespace tutti {
 
-/// Binomial-tree broadcast: whoever has the message passes it on, at halving distances.
+/// Binomial-tree broadcast: each rank that has the message sends it on, at halving distances.
 /// Chunks: one a lane. Any rank count ≥ 1, any root. Credits: 1. Generated in O(log n).
 /// Cost: ⌈log2 n⌉ rounds of all bytes; the root sends them ⌈log2 n⌉ times.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
@@ -13,8 +13,8 @@ Schedule binomial_broadcast(const ScheduleRequest& request) {
     schedule.chunks = request.lanes;
     for (uint32_t l = 0; l < request.lanes; ++l) {
         Lane lane;
-        // The lowest set bit of the distance to the root says who the parent is; the bits below it
-        // are the children.
+        // The lowest set bit of the distance to the root gives the parent; the lower bits give the
+        // children.
         Rank bit = 1;
         while (bit < n && !(relative & bit)) bit *= 2;
         if (relative != 0)

@@ -25,7 +25,7 @@ Schedule knomial_tree_reduce(const ScheduleRequest& request, Rank radix) {
         if (n == 1) {
             lane.push_back({.local = in, .out = out, .result = Form::final});
         } else if (me != 0) {
-            // The last child's contribution is combined on its way to the parent.
+            // Combines the last child's contribution on its way to the parent.
             if (lane.empty()) lane.push_back({.local = in});
             lane.back().out = {};
             lane.back().send = me - me % (radix * width);
@@ -45,7 +45,7 @@ Schedule knomial_tree_reduce(const ScheduleRequest& request, Rank radix) {
 /// result on to a root that is not rank 0.
 /// Chunks: one a lane. Scratch: one slot a lane. Any rank count ≥ 1, any root. Credits: 1.
 /// Generated in O(log n). Cost: ⌈log2 n⌉ rounds of all bytes (+1 unless the root is 0); rank 0
-/// receives them ⌈log2 n⌉ times, the others send them once.
+/// receives them ⌈log2 n⌉ times, every other rank sends them once.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule binomial_reduce(const ScheduleRequest& request) {
     return knomial_tree_reduce(request, 2);

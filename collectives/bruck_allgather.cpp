@@ -5,9 +5,10 @@
 
 namespace tutti {
 
-/// Bruck's allgather: in round k, send all blocks known so far (2^k of them, from one's own on) to
-/// the rank 2^k behind, and get as many from the one 2^k ahead; the last round sends the rest.
-/// Blocks go straight to their places: a run of them wraps around, so nothing is rotated.
+/// Bruck's allgather: in round k, a rank sends all blocks that it has so far (2^k of them, from its
+/// own on) to the rank 2^k behind, and receives as many from the rank 2^k ahead; the last round
+/// sends the rest. Blocks go straight to their places: a run of them wraps around, so nothing is
+/// rotated.
 /// Chunks: ranks × lanes, in cycles of n; lane l works on part l of every block.
 /// Any rank count ≥ 1. Credits: 1. In place and out of place. Generated in O(log n) per lane.
 /// Cost: ⌈log2 n⌉ rounds; each rank sends n-1 blocks (bandwidth-optimal).

@@ -5,11 +5,11 @@
 
 namespace tutti {
 
-/// Bruck's alltoall: a block that has to go d ranks ahead travels the powers of two in d. In round
-/// k, all blocks whose d has bit k move 2^k ranks ahead, in one message.
-/// Ranks on the way know a block's d, not whose it is: all blocks must be of one size.
-/// Chunks: ranks² × lanes, in cycles of n; lane l works on part l of every block.
-/// n² × lanes < 2^32. Scratch: n-1 slots a lane, one for each d. Any rank count ≥ 1. Credits: 1.
+/// Bruck's alltoall: a block for the rank d ahead travels in the powers of two that make up d. In
+/// round k, all blocks whose d has bit k move 2^k ranks ahead, in one message. Ranks on the way
+/// know a block's d, but not its source, so all blocks must have one size.
+/// Chunks: ranks² × lanes, in cycles of n; lane l works on part l of every block. n² × lanes <
+/// 2^32. Scratch: n-1 slots a lane, one for each d. Any rank count ≥ 1. Credits: 1.
 /// In place and out of place: every block leaves from scratch.
 /// Generated in O(n) per lane: O(log n) messages, then each block goes to its place.
 /// Cost: ⌈log2 n⌉ rounds; each rank sends at most ⌈n/2⌉ blocks a round.
@@ -40,7 +40,7 @@ Schedule bruck_alltoall(const ScheduleRequest& request) {
         }
         for (uint32_t bit = 1; bit < count; bit *= 2) {
             const auto distance = static_cast<Rank>(bit);
-            // This round moves the blocks, of 1 … n-1, whose number has the bit.
+            // This round moves the blocks among 1 … n-1 whose number has the bit.
             const uint32_t whole = count / (2 * bit) * bit, rest = count % (2 * bit);
             const uint32_t moving = whole + (rest > bit ? rest - bit : 0);
             const Region blocks = travelling(bit, any_chunk);

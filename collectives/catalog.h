@@ -1,4 +1,5 @@
-// Every schedule algorithm, in one table. One .cpp each; a test fails for a file that is not here.
+// All schedule algorithms, in one table. Each has a .cpp file; a test fails for a file that is not
+// in the table.
 #pragma once
 
 #include <span>
@@ -51,7 +52,7 @@ Schedule recursive_doubling_exscan(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
-/// nullptr if there is none of that name for that collective.
+/// nullptr if the collective has no algorithm of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
 }  // namespace tutti

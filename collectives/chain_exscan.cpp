@@ -2,8 +2,8 @@
 
 namespace tutti {
 
-/// Linear pipelined exclusive scan: what the rank before sends stays; with the own added, it goes
-/// on. Rank 0 has no result.
+/// Linear pipelined exclusive scan: each rank keeps the sum that the rank before sends, and sends
+/// it on with its own contribution added. Rank 0 has no result.
 /// Chunks: one a lane. Any rank count ≥ 1. Credits: 1. Generated in O(1) per lane.
 /// Cost: n-2+tiles messages in sequence; each rank sends all bytes once (bandwidth-optimal).
 /// Source: Sanders & Träff, "Parallel prefix (scan) algorithms for MPI", EuroPVM/MPI 2006.

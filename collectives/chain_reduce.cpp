@@ -2,7 +2,8 @@
 
 namespace tutti {
 
-/// Pipelined-chain reduce: from the rank before the root down to the root, each adding its own.
+/// Pipelined-chain reduce: from the rank before the root down to the root, each rank adding its own
+/// contribution.
 /// Chunks: one a lane. Any rank count ≥ 1, any root; in rank order if the root is 0, else rotated.
 /// Credits: 1. Generated in O(1) per lane.
 /// Cost: n-2+tiles messages in sequence; each rank sends all bytes once (bandwidth-optimal).

@@ -2,8 +2,9 @@
 
 namespace tutti {
 
-/// Linear pipelined scan: each rank adds its own to what the one before it sends, and passes it on.
-/// The message is combined twice, into what goes on (partial) and what stays (final).
+/// Linear pipelined scan: each rank adds its own contribution to the sum that the rank before
+/// sends, and sends that on. It combines the message twice, into the sum that it sends (partial)
+/// and its result (final).
 /// Chunks: one a lane. Any rank count ≥ 1. Credits: 1. Generated in O(1) per lane.
 /// Cost: n-2+tiles messages in sequence; each rank sends all bytes once (bandwidth-optimal).
 /// Source: Sanders & Träff, "Parallel prefix (scan) algorithms for MPI", EuroPVM/MPI 2006.

@@ -16,7 +16,7 @@ Schedule circulant_allreduce(const ScheduleRequest& request) {
         const auto result = [&](uint32_t ahead) {
             return Region::output(l * cycle + (me + ahead) % cycle);
         };
-        // The halving n, ⌈n/2⌉, … 1 from its end: its k-th value is ⌈n / 2^k⌉.
+        // The sequence n, ⌈n/2⌉, … 1 from its end: its k-th value is ⌈n / 2^k⌉.
         uint32_t rounds = 0;
         while ((uint64_t{1} << rounds) < cycle) ++rounds;
         for (uint32_t round = rounds; round > 0; --round) {

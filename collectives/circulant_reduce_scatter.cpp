@@ -5,8 +5,8 @@
 namespace tutti {
 
 /// Circulant reduce-scatter: each rank holds partial sums of the blocks of the `held` ranks from
-/// itself on, and in every round hands the further half of them to the rank ⌈held/2⌉ ahead, whose
-/// block is the first of these; so n halves, rounded up, to one block.
+/// itself on, and in every round sends the further half of them to the rank ⌈held/2⌉ ahead, whose
+/// block is the first of that half. So `held` halves, rounded up, from n to 1.
 /// Chunks: ranks × lanes, in cycles of n; lane l works on part l of every block.
 /// Scratch: ⌈n/2⌉ slots a lane. Any rank count ≥ 1. Credits: 1. In place and out of place.
 /// Contributions meet out of order. Generated in O(log n) per lane.
@@ -22,7 +22,7 @@ Schedule circulant_reduce_scatter(const ScheduleRequest& request) {
     schedule.longest_run = std::max(1u, cycle / 2);
     schedule.scratch_slots = slots * request.lanes;
     for (uint32_t l = 0; l < request.lanes; ++l) {
-        // The block of the rank that far ahead, and where its partial sum is kept.
+        // The block of the rank that far ahead, and the place of its partial sum.
         const auto block = [&](uint32_t ahead) {
             return l * cycle + (static_cast<uint32_t>(me) + ahead) % cycle;
         };
@@ -54,7 +54,7 @@ Schedule circulant_reduce_scatter(const ScheduleRequest& request) {
                             .in = form,
                             .local_form = form,
                             .result = last ? Form::final : Form::partial});
-            // Nothing was added to the middle one of an odd number; all must be of one form.
+            // With an odd number, the middle block got no addition; all blocks must have one form.
             if (first && give < keep)
                 lane.push_back({.local = have(give), .out = sum(give), .result = Form::partial});
             held = keep;

@@ -24,14 +24,15 @@ double log4_up(Rank n) {
 bool is_power(Rank n) {
     return std::has_single_bit(count(n));
 }
-// All blocks but one, of the whole.
+// All blocks but one, as a fraction of the whole.
 double others(Rank n) {
     return 1 - 1.0 / count(n);
 }
 double peers(Rank n) {
     return count(n) - 1;
 }
-// Block i of n goes to its distance by powers of two, one hop for each one in i: their mean.
+// Block i of n travels its distance in powers of two, one hop for each set bit of i; this is the
+// mean.
 double hops_by_powers(Rank n) {
     uint64_t ones = 0;
     for (uint64_t bit = 1; bit < count(n); bit *= 2) {
@@ -53,19 +54,19 @@ double leaves_below_top(Rank n, Rank radix) {
     return leaves;
 }
 
-// A rank sends raw bytes as they were given, and then partial results.
+// Partial bytes: a rank first sends raw inputs, and then partial results.
 double partial(double bytes, double raw) {
     return std::max(0.0, bytes - raw);
 }
 
-// A reduction reverses a broadcast's tree: a rank that sent often now adds often.
+// A reduction reverses a broadcast's tree: a rank that sends often in the broadcast adds often.
 Cost reversed(Cost cost, double raw) {
     cost.reduced = cost.busy;
     cost.partial = partial(cost.busy, raw);
     return cost;
 }
 
-// The same for each of two directions, with half of the bytes.
+// Doubles the messages for two directions, each with half of the bytes.
 Cost both_ways(Cost cost, Rank n) {
     cost.messages *= 2;
     cost.peers = std::min(2.0, peers(n));
@@ -91,7 +92,7 @@ Cost multi_ring_allreduce(Rank n) {
 }
 
 Cost recursive_doubling_allreduce(Rank n) {
-    // Ranks beyond a power of two hand in their part first and are told the result at the end.
+    // Ranks beyond a power of two send their part first and receive the result at the end.
     const double rounds = log_down(n), extra = is_power(n) ? 0 : 1;
     const double core = std::bit_floor(count(n));
     return {.hops = rounds + 2 * extra,
@@ -141,19 +142,19 @@ Cost direct_allreduce(Rank n) {
             .share = bytes};
 }
 
-// The root hands a part to each carrier, and every carrier tells all.
+// The root sends a part to each carrier, and every carrier sends its part to all ranks of the host.
 Cost within_host_broadcast(Rank n) {
     Cost cost = direct_allreduce(n);
     cost.reduced = 0;
     return cost;
 }
 
-// A carrier adds a part from each, and hands it to the root.
+// A carrier adds each rank's part, and sends the sum to the root.
 Cost within_host_reduce(Rank n) {
     return direct_allreduce(n);
 }
 
-// One rank hears all and tells all.
+// One rank receives from all and sends to all.
 Cost within_host_one(Rank n) {
     return {.hops = std::min(2.0, 2 * peers(n)),
             .messages = 2 * peers(n),
@@ -184,8 +185,8 @@ Cost double_binary_tree_reduce(Rank n) {
     return reversed(double_binary_tree_broadcast(n), n == 2 ? 1 : 0);
 }
 
-// Up one tree and down it: a rank that is inner in one and a leaf in the other sends up to its two
-// parents and down to its two children. With three ranks none has all of them.
+// Up one tree and down it: a rank that is inner in one tree and a leaf in the other sends up to its
+// two parents and down to its two children. With three ranks no rank has all four.
 Cost double_binary_tree_allreduce(Rank n) {
     Cost cost = double_binary_tree_reduce(n);
     cost.hops *= 2;
@@ -239,13 +240,13 @@ Cost chain_reduce(Rank n) {
     return reversed(chain_broadcast(n), n == 2 ? 1 : 0);
 }
 
-// Its own result, and what the next rank is sent.
+// A rank adds once for its own result, and once for the next rank.
 Cost chain_scan(Rank n) {
     Cost cost = chain_reduce(n);
     cost.reduced = std::min(2.0, peers(n));
     return cost;
 }
-// A rank's result arrives complete; it adds only to send on.
+// A rank receives its complete result; it adds only for the next rank.
 Cost chain_exscan(Rank n) {
     Cost cost = chain_reduce(n);
     cost.reduced = n > 2 ? 1 : 0;
@@ -349,8 +350,8 @@ Cost recursive_doubling_scan(Rank n) {
             .share = rounds - idle};
 }
 
-// Two sums a round: with the rank's input to send on, without it for its result. Minus three: the
-// first result is a copy, and no rank sends and receives in the last round.
+// Two sums a round: one with the rank's input to send on, one without it for its result. Minus
+// three: the first result is a copy, and no rank sends and receives in the last round.
 Cost recursive_doubling_exscan(Rank n) {
     Cost cost = recursive_doubling_scan(n);
     cost.reduced = std::max(0.0, 2 * cost.reduced - 3);

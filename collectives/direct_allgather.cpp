@@ -2,7 +2,7 @@
 
 namespace tutti {
 
-/// Direct allgather: everyone sends its block to everyone, the next rank first.
+/// Direct allgather: every rank sends its block to every other rank, the next rank first.
 /// Chunks: ranks × lanes; lane l works on part l of every block. Any rank count ≥ 1.
 /// Credits: 1, on n-1 channels each way. In place and out of place. Generated in O(n) per lane.
 /// Cost: one round; each rank sends n-1 blocks (bandwidth-optimal).

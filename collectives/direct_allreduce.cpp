@@ -2,7 +2,8 @@
 
 namespace tutti {
 
-/// Direct allreduce: a direct reduce-scatter, then everyone sends its finished chunk to everyone.
+/// Direct allreduce: a direct reduce-scatter, then every rank sends its finished chunk to every
+/// other rank.
 /// Inputs travel raw and results final, rounded once: 16-bit floats travel as such both ways, and
 /// contributions meet in rank order.
 /// Chunks: ranks × lanes; lane l works on chunks l·n … l·n+n-1. Scratch: 1 slot a lane.

@@ -2,10 +2,10 @@
 
 namespace tutti {
 
-/// Direct gather: everyone sends its block to the root.
+/// Direct gather: every rank sends its block to the root.
 /// Chunks: ranks × lanes, lane l moves part l of every block. Any rank count ≥ 1, any root.
 /// Credits: 1. In place and out of place. Generated in O(n) per lane at the root, else in O(1).
-/// Cost: 1 hop; the root receives n-1 blocks, the others send one (bandwidth-optimal).
+/// Cost: 1 hop; the root receives n-1 blocks, every other rank sends one (bandwidth-optimal).
 /// Source: Chan, Heimlich et al., "Collective communication", CCPE 19(13), 2007: the flat tree.
 Schedule direct_gather(const ScheduleRequest& request) {
     const Rank n = request.ranks, me = request.rank, root = request.root;

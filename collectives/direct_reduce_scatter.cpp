@@ -2,14 +2,14 @@
 
 namespace tutti {
 
-/// Direct reduce-scatter: everyone sends its contribution to each block straight to the owner, who
-/// adds them in its accumulator: inputs travel raw, the result is rounded once.
-/// The owner's own comes first, then those of the ranks below it from the nearest down, on the
-/// left, then those above on the right: the contributions meet in rank order.
+/// Direct reduce-scatter: every rank sends its contribution to each block directly to the owner,
+/// which adds them in its accumulator: inputs travel raw, the result is rounded once. The owner
+/// begins with its own contribution. It adds those of lower ranks on the left, from the nearest
+/// down, and then those of higher ranks on the right: the contributions meet in rank order.
 /// Chunks: ranks × lanes; lane l works on part l of every block. Scratch: 1 slot a lane.
 /// Any rank count ≥ 1. Credits: 1, on n-1 channels each way. In place and out of place.
 /// Generated in O(n) per lane. Cost: one round; each rank sends n-1 blocks (bandwidth-optimal) and
-/// hears n-1 of its own block.
+/// receives n-1 contributions to its own block.
 /// Source: Chan, Heimlich et al., "Collective communication", CCPE 19(13), 2007.
 Schedule direct_reduce_scatter(const ScheduleRequest& request) {
     const Rank n = request.ranks, me = request.rank;
@@ -25,7 +25,7 @@ Schedule direct_reduce_scatter(const ScheduleRequest& request) {
         const Region out = Region::output(block(me));
         Lane lane;
         if (n == 1) lane.push_back({.local = mine, .out = out, .result = Form::final});
-        // Each owner hears of its neighbour below first, then of the next one below.
+        // Each owner receives from its neighbour below first, then from the next one below.
         for (Rank k = 1; k < n; ++k)
             lane.push_back({.local = Region::input(block((me + k) % n)), .send = (me + k) % n});
         for (Rank k = 1; k < n; ++k) {

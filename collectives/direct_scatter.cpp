@@ -2,7 +2,7 @@
 
 namespace tutti {
 
-/// Direct scatter: the root sends everyone its block.
+/// Direct scatter: the root sends every rank its block.
 /// Chunks: ranks × lanes, lane l moves part l of every block. Any rank count ≥ 1, any root.
 /// Credits: 1. In place and out of place. Generated in O(n) per lane at the root, else in O(1).
 /// Cost: 1 hop; the root sends n-1 blocks (bandwidth-optimal).

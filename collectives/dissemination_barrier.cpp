@@ -2,7 +2,8 @@
 
 namespace tutti {
 
-/// Dissemination barrier: in round k, tell the rank 2^k ahead and hear from the one 2^k behind.
+/// Dissemination barrier: in round k, each rank sends to the rank 2^k ahead and receives from the
+/// rank 2^k behind.
 /// Chunks: one, of no elements. One lane. Any rank count ≥ 1. Credits: 1. Generated in O(log n).
 /// Cost: ⌈log2 n⌉ rounds of empty messages.
 /// Source: Hensgen, Finkel & Manber, IJPP 17(1), 1988.

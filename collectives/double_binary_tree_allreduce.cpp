@@ -18,7 +18,7 @@ Schedule double_binary_tree_allreduce(const ScheduleRequest& request) {
         const TwoTreeNode node = two_tree_node(request.ranks, request.rank, 0, chunk % 2 != 0);
         const Region out = Region::output(chunk);
         Lane up = double_tree_up(node, chunk);
-        // In place, the way down overwrites what a leaf sends: it sends a copy.
+        // In place, the way down overwrites the input that a leaf sends, so it sends a copy.
         if (up[0].recv == nobody && up[0].send != nobody) up[0].out = Region::scratch(chunk, chunk);
         Lane down = double_tree_down(node, out, out, Form::final);
         if (!down.empty())

@@ -56,11 +56,12 @@ private:
     Rank behind(Rank k) const { return (me_ + locals_ - k) % locals_; }
     bool root() const { return traits_of(what_.collective).rooted && r_.rank == r_.root; }
 
-    // Slots: the host's partial results, the outer schedule's own, and results for the root.
+    // Scratch slots: the host's partial results, the outer schedule's own, and results for the
+    // root.
     uint32_t finals() const { return outer_.chunks + outer_.scratch_slots; }
 
-    // The outer chunk c of the stripe that local rank i carries; any_chunk: there is none, as that
-    // host has no such rank.
+    // The outer chunk c of the stripe that local rank i carries; any_chunk: the owner's host has no
+    // such rank.
     uint32_t chunk(Rank local, uint32_t c) const {
         const Rank stripe = first_ + local;
         if (!carries(local)) return any_chunk;
@@ -106,7 +107,7 @@ private:
         return reduces_ ? Region::scratch(c, at) : Region::output(at);
     }
 
-    // One of the outer schedule's steps, by this rank for its host.
+    // This rank's form of one of the outer schedule's steps, for its host.
     void go_out(Step step) {
         if (chunk(me_, step.extent().chunk) == any_chunk) return;
         const bool reads_input = step.local.space == Space::input;
@@ -118,7 +119,7 @@ private:
         if (adds_first_)
             for (Form* form : {&step.in, &step.local_form, &step.result})
                 if (*form == Form::raw) *form = Form::partial;
-        // A host of one rank has nothing to add first: its input is widened on its way.
+        // A host of one rank adds nothing first: the outer step widens its raw input.
         if (reads_input && locals_ == 1) step.local_form = Form::raw;
         lane_.push_back(step);
     }
@@ -138,7 +139,7 @@ private:
         }
     }
 
-    // Results that this rank has no output for.
+    // Whether results are for the root, so that this rank has no output for them.
     bool for_root() const { return what_.afterwards == Afterwards::to_root && !root(); }
 
     void spread(uint32_t c) {
@@ -146,7 +147,7 @@ private:
         if (what_.afterwards == Afterwards::nothing || (to_root && !with_root_)) return;
         const Form form = reduces_ ? Form::final : Form::raw;
         const uint32_t mine = chunk(me_, c);
-        // A broadcast's root has everything, a reduction's wants everything.
+        // A broadcast's root has all data, a reduction's root needs all results.
         const bool gives = !to_root || !root(), takes = to_root == root();
         for (Rank k = 1; k < locals_ && gives && mine != any_chunk; ++k) {
             const Rank to = local_rank(ahead(k));
@@ -171,7 +172,7 @@ private:
     const Composition& what_;
     const Hosts& hosts_;
     const bool reduces_;
-    const bool adds_first_;  // some host does, so that the outer schedule's inputs are partial
+    const bool adds_first_;  // some host adds first, so the outer schedule's inputs are partial
     const Rank host_, me_, locals_, stripes_;
     const bool with_root_;
     Schedule outer_;

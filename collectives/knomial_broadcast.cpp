@@ -15,8 +15,8 @@ Schedule knomial_broadcast(const ScheduleRequest& request) {
     schedule.chunks = request.lanes;
     for (uint32_t l = 0; l < request.lanes; ++l) {
         const bool root = relative == 0;
-        // The lowest digit of the distance to the root that is not 0: cleared, it says who the
-        // parent is; the digits below it are the children.
+        // The lowest non-zero digit of the distance to the root: cleared, it gives the parent; the
+        // lower digits give the children.
         Rank width = 1;
         while (width < n && relative / width % radix == 0) width *= radix;
         Lane lane;

@@ -2,8 +2,9 @@
 
 namespace tutti {
 
-/// Pairwise alltoall: in round k, send to the ranks k ahead and k behind and hear from both. So
-/// whatever a message overwrites in place has been sent before: nothing needs to be saved.
+/// Pairwise alltoall: in round k, each rank sends to the ranks k ahead and k behind and receives
+/// from both. So in place, a message only overwrites a block that was sent before, and no block
+/// needs a copy.
 /// Chunks: ranks² × lanes; lane l works on part l of every block. n² × lanes < 2^32.
 /// Any rank count ≥ 1. Credits: 1, on n-1 channels each way. In place and out of place.
 /// Generated in O(n) per lane. Cost: ⌊n/2⌋ rounds of two messages; each rank sends n-1 blocks

@@ -6,16 +6,16 @@
 namespace tutti {
 namespace {
 
-/// The 2^m ranks that work, numbered in the order of the ranks they work for.
+/// The 2^m working ranks, numbered in the order of the ranks for which they work.
 struct Workers {
-    Rank count, pairs;  // pairs: the first so many work for two
+    Rank count, pairs;  // pairs: the number of workers that work for two ranks, which come first
     Rank me;
 
     Rank rank_of(Rank worker) const { return worker < pairs ? 2 * worker + 1 : worker + pairs; }
     uint32_t half_at(Rank distance) const { return static_cast<uint32_t>(count / 2 / distance); }
 };
 
-/// Reduce-scatter of the chunks from `mine` on; returns the one this worker ends up with.
+/// Reduce-scatter of the chunks from `mine` on; returns the chunk that this worker finishes.
 uint32_t halve(Lane& lane, const Workers& workers, uint32_t mine) {
     Form form = workers.me < workers.pairs ? Form::partial : Form::raw;
     const auto have = [&](uint32_t chunk) {
@@ -24,7 +24,7 @@ uint32_t halve(Lane& lane, const Workers& workers, uint32_t mine) {
     for (Rank distance = 1; distance < workers.count; distance *= 2) {
         const uint32_t half = workers.half_at(distance);
         const Rank other = workers.me ^ distance, peer = workers.rank_of(other);
-        // In the first round a partner that works for itself alone still has its raw input.
+        // In the first round a partner that works only for itself still has its raw input.
         const bool peer_raw = distance == 1 && other >= workers.pairs;
         const bool lower = workers.me < other, last = half == 1;
         lane.push_back({.local = have(lower ? mine + half : mine),
@@ -69,10 +69,10 @@ void redouble(Lane& lane, const Workers& workers, uint32_t mine) {
 }  // namespace
 
 /// Rabenseifner's allreduce: reduce-scatter by recursive halving, allgather by recursive doubling.
-/// In round k of the first phase, ranks 2^k apart exchange half of what they still work on; near
-/// ones first, so that contributions meet in rank order. The second phase goes the same way back.
-/// With n not a power of two, the first 2(n - 2^m) ranks pair up: the odd one of a pair works for
-/// both, the even one gets the result at the end.
+/// In round k of the first phase, ranks 2^k apart exchange half of the chunks that they still work
+/// on, near ranks first, so that contributions meet in rank order. The second phase goes the same
+/// way back. With n not a power of two, the first 2(n - 2^m) ranks pair up: the odd rank of a pair
+/// works for both, the even rank receives the result at the end.
 /// Chunks: 2^m × lanes, the largest power of two ≤ n. Scratch: as many slots. Any rank count ≥ 1.
 /// Credits: 1. In place and out of place. Generated in O(log n) per lane.
 /// Cost: 2m rounds (+2 unless n = 2^m); each rank sends 2(2^m-1)/2^m of the bytes
@@ -84,7 +84,7 @@ Schedule rabenseifner_allreduce(const ScheduleRequest& request) {
     const Rank pairs = n - static_cast<Rank>(power);
     const bool paired = me < 2 * pairs, works = !paired || me % 2 == 1;
     const Workers workers{static_cast<Rank>(power), pairs, paired ? me / 2 : me - pairs};
-    // Pairs, too, move halves: then the longest message is the same for all ranks.
+    // Pairs move halves, too, so that the longest message is the same for all ranks.
     const uint32_t half = power / 2;
     Schedule schedule;
     schedule.chunks = power * request.lanes;

@@ -4,9 +4,9 @@
 
 namespace tutti {
 
-/// Recursive doubling: in round k, ranks 2^k apart exchange all they have and combine it.
-/// With n not a power of two, the first 2(n - 2^m) ranks pair up: the odd one of a pair works for
-/// both, the even one gets the result at the end.
+/// Recursive doubling: in round k, ranks 2^k apart exchange their sums and combine them. With n not
+/// a power of two, the first 2(n - 2^m) ranks pair up: the odd rank of a pair works for both, the
+/// even rank receives the result at the end.
 /// Chunks: one a lane. Scratch: 2 slots a lane. Any rank count ≥ 1.
 /// Both partners combine lower ranks first, so they compute the same bits.
 /// Credits: 1. Generated in O(log n). Cost: log2(n) rounds (+2 unless n = 2^m) of all bytes.
@@ -50,7 +50,7 @@ Schedule recursive_doubling_allreduce(const ScheduleRequest& request) {
             for (Rank distance = 1; distance < power; distance *= 2) {
                 const Rank peer_worker = worker ^ distance;
                 const Rank peer = rank_of(peer_worker);
-                // In the first round a partner that works for itself alone still has its raw input.
+                // In the first round a partner that works only for itself still has its raw input.
                 const bool peer_raw = distance == 1 && peer_worker >= pairs;
                 lane.push_back({.local = have, .send = peer, .local_form = form, .result = form});
                 combine(peer, peer_raw ? Form::raw : Form::partial, worker < peer_worker,

@@ -3,8 +3,8 @@
 namespace tutti {
 
 /// Recursive-doubling exclusive scan: in round k, a rank sends the sum of the 2^k ranks up to
-/// itself to the one 2^k ahead. What comes from 2^k behind is combined twice: into that sum, and
-/// into the result, which leaves the own contribution out. Rank 0 has no result.
+/// itself to the rank 2^k ahead. It combines the sum from the rank 2^k behind twice: into its own
+/// sum, and into the result, which leaves out its own contribution. Rank 0 has no result.
 /// Chunks: one a lane. Scratch: 3 slots a lane. Any rank count ≥ 1. Credits: 1.
 /// Generated in O(log n). Cost: ⌈log2 n⌉ rounds of all bytes.
 /// Source: Hillis & Steele, CACM 29(12), 1986; with two results as in MPICH's exscan.

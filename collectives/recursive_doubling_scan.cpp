@@ -3,7 +3,7 @@
 namespace tutti {
 
 /// Recursive-doubling scan: in round k, a rank sends the sum of the 2^k ranks up to itself to the
-/// one 2^k ahead, and puts what comes from 2^k behind before its own.
+/// rank 2^k ahead, and combines the sum from the rank 2^k behind with its own, on the left.
 /// Chunks: one a lane. Scratch: 2 slots a lane. Any rank count ≥ 1. Credits: 1.
 /// Generated in O(log n). Cost: ⌈log2 n⌉ rounds of all bytes.
 /// Source: Hillis & Steele, "Data parallel algorithms", CACM 29(12), 1986.
@@ -23,8 +23,8 @@ Schedule recursive_doubling_scan(const ScheduleRequest& request) {
         }
         Rank distance = 1;
         for (; distance <= me; distance *= 2) {
-            // The sum is the scan once nothing is left to receive; who still sends it keeps it
-            // unrounded.
+            // Once no message is left to receive, the sum is the scan; a rank that still sends it
+            // keeps it unrounded.
             const Rank ahead = me + 2 * distance;
             const bool stays = 2 * distance > me && ahead >= n;
             Step step = have;

@@ -17,7 +17,7 @@ Lane ring_allgather_lane(const RingOrder& ring, uint32_t first) {
     return lane;
 }
 
-/// Ring allgather: every block goes round, from neighbour to neighbour.
+/// Ring allgather: every block goes round the ring, from neighbour to neighbour.
 /// Chunks: ranks × lanes; lane l works on part l of every block. Any rank count ≥ 1.
 /// Credits: 2. In place and out of place. Generated in O(n) per lane.
 /// Cost: n-1 hops; each rank sends n-1 blocks (bandwidth-optimal).

@@ -12,8 +12,8 @@ Lane ring_allreduce_lane(const RingOrder& ring, uint32_t first) {
         return {
             {.local = Region::input(first), .out = Region::output(first), .result = Form::final}};
     Lane lane;
-    // Reduce-scatter: a chunk starts raw at one rank, gathers partial sums on its way, and is
-    // finished by the rank before the one it started from.
+    // Reduce-scatter: a chunk starts raw at one rank and collects partial sums; the rank before the
+    // starting one finishes it.
     lane.push_back({.local = Region::input(at(0)), .send = next});
     for (Rank k = 1; k < n - 1; ++k)
         lane.push_back({.recv = prev,

@@ -23,7 +23,7 @@ Lane ring_reduce_scatter_lane(const RingOrder& ring, uint32_t first) {
 }
 
 /// Ring reduce-scatter: a block starts raw at the rank after its owner and gathers partial sums all
-/// the way round to it.
+/// the way round to its owner.
 /// Chunks: ranks × lanes; lane l works on part l of every block. Any rank count ≥ 1.
 /// Contributions meet in the ring's order, not the ranks'. Credits: 2. In place and out of place.
 /// Generated in O(n) per lane. Cost: n-1 hops; each rank sends n-1 blocks (bandwidth-optimal).

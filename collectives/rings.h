@@ -1,4 +1,4 @@
-// Rings through all ranks, and what goes round them.
+// Rings through all ranks, and the lanes of algorithms that use them.
 #pragma once
 
 #include "schedule/schedule.h"
@@ -8,11 +8,11 @@ namespace tutti {
 /// A rank's place in a ring. Positions are found in O(1), without tables.
 class RingOrder {
 public:
-    /// Rank after rank.
+    /// In the order of the ranks.
     RingOrder(Rank ranks, Rank rank) : ranks_(ranks), position_(rank) {}
     /// The ring of one lane: even lanes go forward, odd ones backward, so that both directions of a
-    /// link are used. If the hosts are known, the ring visits one after the other, and each pair of
-    /// lanes enters and leaves a host through different ranks.
+    /// link are used. If the hosts are known, the ring visits one host after the other, and each
+    /// pair of lanes enters and leaves a host through different ranks.
     RingOrder(const ScheduleRequest& request, uint32_t lane);
 
     Rank size() const { return ranks_; }
@@ -27,18 +27,18 @@ private:
 
     Rank ranks_, position_;
     const Hosts* hosts_ = nullptr;
-    Rank turn_ = 0;  // by how much the ranks of each host are rotated
+    Rank turn_ = 0;  // the rotation of the ranks of each host
     bool backward_ = false;
 };
 
-/// A rank's way through a ring allreduce of the chunks from `first` on, one a position.
+/// A rank's steps of a ring allreduce of the chunks from `first` on, one per position.
 Lane ring_allreduce_lane(const RingOrder& ring, uint32_t first);
 
-/// A rank's way through a ring allgather or reduce-scatter of the blocks from chunk `first` on.
+/// A rank's steps of a ring allgather or reduce-scatter of the blocks from chunk `first` on.
 Lane ring_allgather_lane(const RingOrder& ring, uint32_t first);
 Lane ring_reduce_scatter_lane(const RingOrder& ring, uint32_t first);
 
-/// A schedule of two lanes for each that was asked for, one each way round.
+/// A schedule with two lanes for each requested one, in opposite directions.
 Schedule multi_ring(const ScheduleRequest& request, Lane (*lane)(const RingOrder&, uint32_t first));
 
 }  // namespace tutti

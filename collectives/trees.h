@@ -8,12 +8,12 @@
 
 namespace tutti {
 
-/// Reduce over a tree of the ranks themselves, rank 0 at its top, whatever the root: only so do
-/// contributions meet in rank order. `radix` - 1 children at each power of the radix.
+/// Reduce over a tree of the ranks with rank 0 at its top, whatever the root: this is needed to
+/// combine contributions in rank order. `radix` - 1 children at each power of the radix.
 Schedule knomial_tree_reduce(const ScheduleRequest& request, Rank radix);
 
-/// A rank and those below it in a binomial tree from the root: `size` ranks in a row, from the rank
-/// itself on, wrapping around after the last.
+/// A rank and the ranks below it in a binomial tree from the root: `size` consecutive ranks, from
+/// the rank itself on, wrapping around after the last.
 struct Subtree {
     Rank parent = nobody;
     Rank size = 1;
@@ -26,12 +26,12 @@ inline Subtree binomial_subtree(Rank ranks, Rank rank, Rank root) {
     return {(rank - lowest + ranks) % ranks, std::min(lowest, ranks - relative)};
 }
 
-/// A rank's place in one of two binary trees. Both hang from the root, which has one child in each,
-/// and hold the other ranks so that each is a leaf of at least one.
+/// A rank's place in one of two binary trees. The root has one child in each tree, and each other
+/// rank is a leaf of at least one of them.
 struct TwoTreeNode {
     Rank parent = nobody;
     Rank children[2] = {nobody, nobody};
-    bool leaf[2] = {};  // whether that child is one
+    bool leaf[2] = {};  // whether that child is a leaf
 };
 
 /// The ranks after the root stand at positions 1 … m of a binary tree in symmetric order: odd ones
@@ -56,7 +56,7 @@ inline TwoTreeNode two_tree_node(Rank ranks, Rank rank, Rank root, bool second) 
     }
     const Rank p = !second ? relative : m % 2 == 0 ? m + 1 - relative : (relative + m - 2) % m + 1;
     const Rank lowest = p & -p;
-    // Towards the middle of the next larger subtree; where that is cut off, past it.
+    // Towards the middle of the next larger subtree; if the tree does not reach it, past it.
     const Rank up = ((p - lowest) | 2 * lowest) <= m ? (p - lowest) | 2 * lowest : p - lowest;
     node.parent = up == 0 ? root : rank_at(up);
     if (lowest == 1) return node;
@@ -68,10 +68,11 @@ inline TwoTreeNode two_tree_node(Rank ranks, Rank rank, Rank root, bool second) 
     return node;
 }
 
-/// One chunk on its way up such a tree, into the root's output; sums wait in scratch slot `chunk`.
+/// The steps of one chunk up such a tree, into the root's output; sums wait in scratch slot
+/// `chunk`.
 Lane double_tree_up(const TwoTreeNode& node, uint32_t chunk);
 
-/// One chunk on its way down such a tree, from the root's `from` to everyone's `out`.
+/// The steps of one chunk down such a tree, from the root's `from` to every rank's `out`.
 Lane double_tree_down(const TwoTreeNode& node, const Region& from, const Region& out, Form form);
 
 }  // namespace tutti
