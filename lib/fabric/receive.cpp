@@ -10,7 +10,7 @@ namespace {
 // Copying this much costs less than keeping the library's buffer and giving it back.
 constexpr std::size_t copied_bytes = 1024;
 
-constexpr std::byte nothing{};  // messages without a payload lie here
+constexpr std::byte nothing{};  // the data of a message without a payload
 
 }  // namespace
 

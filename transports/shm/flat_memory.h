@@ -1,7 +1,6 @@
 // The memory of a flat group, as all its ranks map it:
 //
-//   [members that have left][per stream: sleeping ranks][slot headers][per slot a 64 KiB payload
-//   area]
+//   [members that have left][per stream: sleeping ranks][slot headers][per slot: 64 KiB payload]
 //
 // with a slot for each (stream, rank, operation modulo flat_depth). A header is one line: turn, tag
 // and the payload if it has at most 24 bytes.

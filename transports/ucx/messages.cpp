@@ -286,7 +286,7 @@ void UcxPort::end_arriving(UcxPeer& peer) {
     }
 }
 
-// ---- what was kept ---------------------------------------------------------------------------
+// ---- kept arrivals ---------------------------------------------------------------------------
 
 Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
     auto& kept = *static_cast<KeptArrival*>(hold);

@@ -56,7 +56,8 @@ void ChannelPool::close(std::unique_ptr<ChannelSpace> space) {
 
 void ChannelPool::return_ring(ChannelSpace& space, uint64_t position) {
     space.position = position;
-    // Pairs with take_back(): who takes the ring knows which messages must have been read.
+    // Pairs with take_back(): the thread that takes the ring sees the position up to which the
+    // reader must have read.
     space.loan.store(Loan::idle, std::memory_order_release);
 }
 
@@ -66,7 +67,7 @@ Result<> ChannelPool::borrow(ChannelSpace& space) {
                                            std::memory_order_relaxed)) [[likely]]
         return {};
     const std::lock_guard lock(mutex_);
-    // Examined, and found to be in use.
+    // Another thread may have examined the ring and left it, because it was in use.
     if (space.loan.load(std::memory_order_relaxed) == Loan::none) {
         TUTTI_ASSIGN(space.ring, find_ring());
         space.ring->user = &space;
