@@ -1,6 +1,6 @@
 /**
  * @file buffers.hpp
- * @brief What tutti.hpp takes as buffers, and how it checks them. Included by tutti.hpp.
+ * @brief Buffer types of tutti.hpp and their checks. Included by tutti.hpp.
  */
 #ifndef TUTTI_BUFFERS_HPP
 #define TUTTI_BUFFERS_HPP
@@ -19,8 +19,8 @@
 #include "tutti/tutti.h"
 
 namespace tutti {
-// A namespace of its own in the symbols' names: the library has internal classes called the same,
-// and a program linked with the static library would otherwise mix the two.
+// The inline namespace changes the symbols' names: the library has internal classes of the same
+// names, and a program linked with the static library would otherwise mix the two.
 inline namespace cxx {
 
 /// A failed call. what() is tutti_last_error()'s sentence.
@@ -31,7 +31,7 @@ public:
     tutti_status status() const { return status_; }
     /// The rank at fault; -1 if none is known.
     int rank() const { return rank_; }
-    /// The device at fault, of the trainer layer's; -1 if none is known.
+    /// The device at fault, in the trainer layer; -1 if none is known.
     int device() const { return device_; }
 
 private:
@@ -80,11 +80,11 @@ template <typename R>
 concept Buffer =
     InputBuffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// The inputs of an allreduce of several: a range of InputBuffers.
+/// The inputs of an allreduce_multi: a range of InputBuffers.
 template <typename L>
 concept InputList = std::ranges::input_range<const L> && InputBuffer<std::ranges::range_value_t<L>>;
 
-/// Lengths or starts of blocks, in elements: one for each rank, or empty where that has a meaning.
+/// Lengths or starts of blocks, in elements: one for each rank, or empty where a call allows it.
 using Counts = std::span<const std::size_t>;
 
 namespace detail {
@@ -95,7 +95,7 @@ constexpr tutti_dtype dtype_in = dtype_of<std::ranges::range_value_t<R>>;
     throw Error(TUTTI_ERR_INVALID, -1, message + ". What to do: " + advice);
 }
 
-// Elements per block, of which the input and the output should hold so many.
+// Elements per block. Throws unless input and output hold their numbers of blocks.
 template <typename I, typename O>
 std::size_t block_count(const I& in, const O& out, std::size_t in_blocks, std::size_t out_blocks) {
     const std::size_t in_size = std::ranges::size(in), out_size = std::ranges::size(out);
@@ -115,7 +115,7 @@ inline void check_lists(std::size_t ranks, Counts counts, Counts displacements) 
            "pass one of each for every rank, or no displacements");
 }
 
-// The element after a range's last block.
+// The index one past a range's last block, in elements.
 inline std::size_t row_end(Counts counts, Counts displacements) {
     std::size_t end = 0, packed = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {

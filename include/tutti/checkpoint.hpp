@@ -26,7 +26,7 @@ inline namespace cxx {  // as in buffers.hpp
 /// Strictness of a restore.
 struct RestoreOptions {
     bool allow_missing = false;  ///< entries that the file lacks keep the values they have
-    bool allow_extra = false;    ///< the file may have entries that nobody asks for
+    bool allow_extra = false;    ///< the file may have entries that are not in the list
 
     tutti_checkpoint_opts c_options() const {
         tutti_checkpoint_opts opts = TUTTI_CHECKPOINT_OPTS_INIT;
@@ -59,7 +59,7 @@ public:
             dtype_of<std::ranges::range_value_t<B>>, static_cast<int>(whole.size()), whole.data()));
         return *this;
     }
-    /// Rows from first_row on of a value of that whole shape: as many as the range has.
+    /// The range's rows, from first_row on, of a value of that whole shape.
     template <Buffer B>
     Checkpoint& add_shard(const std::string& name, B&& values, const Shape& shape,
                           int64_t first_row) {
@@ -85,7 +85,7 @@ public:
     void save(const std::string& path, tutti_comm* comm = nullptr) {
         detail::check_trainer(tutti_checkpoint_save(list_.get(), comm, path.c_str()));
     }
-    /// Collective over comm. The entries that the file lacked, where that is allowed.
+    /// Collective over comm. Returns the entries that the file lacks (allow_missing).
     std::vector<std::string> load(const std::string& path, tutti_comm* comm = nullptr,
                                   const RestoreOptions& options = {}) {
         const tutti_checkpoint_opts opts = options.c_options();
@@ -96,7 +96,7 @@ public:
             missing.emplace_back(name);
         return missing;
     }
-    /// For what the C API has beside.
+    /// The handle, for further calls of the C API.
     tutti_checkpoint* get() const { return list_.get(); }
 
 private:

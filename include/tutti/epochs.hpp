@@ -8,9 +8,9 @@
  *         folder.save(++done, save);
  *     }
  *
- * A program that begins and ends like this may be killed at any point and started again, also on
- * other numbers of ranks: it goes on after the last epoch that was saved whole. load and save get a
- * path and do it with whatever makes the state up, such as a tutti::Checkpoint.
+ * Such a program may be killed at any point and started again, also with another number of ranks:
+ * it continues after the last complete checkpoint. load and save get a path and load or save the
+ * program's state there, for example with a tutti::Checkpoint.
  */
 #ifndef TUTTI_EPOCHS_HPP
 #define TUTTI_EPOCHS_HPP
@@ -32,26 +32,26 @@
 namespace tutti {
 inline namespace cxx {  // as in buffers.hpp
 
-/// A folder of checkpoints, "epoch-000012.safetensors" for twelve epochs that are done. Only rank 0
-/// looks at it. Everything here is collective.
+/// A folder of checkpoints: "epoch-000012.safetensors" after twelve epochs. Only rank 0
+/// lists it. Everything here is collective.
 class EpochCheckpoints {
 public:
-    /// comm null: this process alone. keep: how many of the newest stay, 0 for all of them; with
-    /// two, one remains when the newest turns out to be damaged.
+    /// comm null: this process alone. keep: the number of newest checkpoints to keep, 0 for all;
+    /// with two, one remains if the newest is damaged.
     explicit EpochCheckpoints(std::string folder, Communicator* comm = nullptr, int keep = 2)
         : folder_(std::move(folder)), comm_(comm), keep_(keep) {}
 
-    /// The path of the checkpoint after so many epochs, whether or not it exists yet.
+    /// The path of the checkpoint after that many epochs, whether or not it exists yet.
     std::string path(int epochs) const {
         std::array<char, 32> name{};
         std::snprintf(name.data(), name.size(), "epoch-%06d.safetensors", epochs);
         return (std::filesystem::path(folder_) / name.data()).string();
     }
 
-    /// Calls load(path) for the newest checkpoint, and if that throws an Error with
-    /// TUTTI_ERR_INVALID, as a damaged file does, for the one before, and so on. Returns how many
-    /// epochs are done; 0 without a call if the folder has none. If it has some and all are
-    /// refused, throws the newest's Error: such a run is not begun anew behind its owner's back.
+    /// Calls load(path) for the newest checkpoint. If load throws an Error with
+    /// TUTTI_ERR_INVALID, as for a damaged file, tries the next older one, and so on. Returns the
+    /// number of epochs done; 0 without a call if the folder has no checkpoint. If load refuses
+    /// all of them, throws the newest one's Error, so that the run does not silently start anew.
     template <typename Load>
     int restore(Load&& load) {
         refused_.clear();
@@ -62,8 +62,8 @@ public:
                 load(path(static_cast<int>(done)));
                 return static_cast<int>(done);
             } catch (const Error& error) {
-                // The others must not go on from an older epoch because of what is no fault of the
-                // file's, and it says the same on every rank.
+                // INVALID alone blames the file, and every rank gets it. After any other error
+                // (system, lost peer) a rank must not continue from an older epoch.
                 if (error.status() != TUTTI_ERR_INVALID) throw;
                 refused_.push_back(error);
                 in_the_way_.push_back(done);
@@ -72,17 +72,18 @@ public:
         if (!refused_.empty()) throw refused_.front();
         return 0;
     }
-    /// Why the last restore left newer checkpoints aside; for the program to tell.
+    /// The errors of the newer checkpoints that the last restore skipped, for the program's log.
     const std::vector<Error>& refused() const { return refused_; }
 
-    /// Renames what the last restore refused to "….refused", and calls save(path), which must make
-    /// the file appear whole or not at all; then the oldest go, and newer ones are renamed, too.
+    /// Renames checkpoints that the last restore refused to "….refused" and calls save(path), which
+    /// must create the file atomically. If keep is not 0, then removes the oldest checkpoints and
+    /// renames those of later epochs to "….refused", too.
     template <typename Save>
     void save(int epochs, Save&& save) {
-        std::error_code ignored;  // save tells what it cannot do
+        std::error_code ignored;  // save reports a missing folder
         if (rank() == 0) {
             std::filesystem::create_directories(folder_, ignored);
-            // Before the save: one of them may have its path.
+            // Before the save: a refused checkpoint may have the new one's path.
             for (const int64_t refused : in_the_way_) set_aside(refused);
         }
         in_the_way_.clear();
@@ -93,7 +94,7 @@ public:
 private:
     int rank() const { return comm_ == nullptr ? 0 : comm_->rank(); }
 
-    // -1 for what is no checkpoint of an epoch.
+    // The number of epochs in a checkpoint's name; -1 for other names.
     static int64_t epochs_of(const std::string& name) {
         constexpr std::string_view begin = "epoch-", end = ".safetensors";
         int64_t epochs = -1;
@@ -103,7 +104,7 @@ private:
         return error == std::errc() && stop == last && epochs > 0 ? epochs : -1;
     }
 
-    // Rank 0's list; where it cannot be had, its one number is -errno.
+    // Rank 0's list; if rank 0 cannot read the folder, its one number is -errno.
     std::vector<int64_t> newest_first() const {
         std::vector<int64_t> found;
         if (rank() != 0) return found;
@@ -133,7 +134,7 @@ private:
         return list;
     }
 
-    // They are the user's: one that has that name already stays, too.
+    // The files are the user's: an existing file of that name is kept, too.
     void set_aside(int64_t epochs) const {
         const std::string old = path(static_cast<int>(epochs));
         std::string aside = old + ".refused";
@@ -145,8 +146,9 @@ private:
 
     void tidy(int saved) const {
         std::vector<int64_t> all = newest_first();
-        std::error_code ignored;  // what stays costs room, nothing else
-        // Newer ones are of a run that this is not: in the way of the next restore, but the user's.
+        std::error_code ignored;  // a file that stays only costs space
+        // Checkpoints of later epochs are of another run. The next restore would take them, so they
+        // are renamed, not removed: they are the user's.
         while (!all.empty() && all.front() > saved) {
             set_aside(all.front());
             all.erase(all.begin());
@@ -159,7 +161,7 @@ private:
     Communicator* comm_;
     int keep_;
     std::vector<Error> refused_;
-    std::vector<int64_t> in_the_way_;  // their epochs, until the next save
+    std::vector<int64_t> in_the_way_;  // epochs of refused checkpoints, until the next save
 };
 
 }  // namespace cxx

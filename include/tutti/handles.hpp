@@ -1,6 +1,6 @@
 /**
  * @file handles.hpp
- * @brief Part of tutti.hpp: what owns settings, requests, operators, memory and plans.
+ * @brief Part of tutti.hpp: owners of settings, requests, operators, memory and plans.
  */
 #ifndef TUTTI_HANDLES_HPP
 #define TUTTI_HANDLES_HPP
@@ -39,7 +39,7 @@ public:
         check(tutti_config_create(&config));
         config_.reset(config);
     }
-    /// One of tutti_config_set's keys; throws for an unknown key or a value that makes no sense.
+    /// Sets a key of tutti_config_set; throws for an unknown key or an invalid value.
     Config& set(const std::string& key, const std::string& value) {
         check(tutti_config_set(config_.get(), key.c_str(), value.c_str()));
         return *this;
@@ -50,16 +50,17 @@ private:
     detail::Handle<tutti_config, tutti_config_destroy> config_;
 };
 
-/// A non-blocking operation under way. Its buffers must outlive it. Move only; the destructor waits
-/// and swallows errors, wait() throws them.
+/// A non-blocking operation in progress. Its buffers must outlive it. Move only; the destructor
+/// waits and ignores errors, wait() throws them.
 class Request {
 public:
     Request() = default;
     explicit Request(tutti_request* request) : request_(request) {}
 
-    /// Until it is done or its own deadline has passed. At once when already waited for.
+    /// Waits until it is done or its own deadline has passed. Returns at once if already waited
+    /// for.
     void wait() { wait_for(-1); }
-    /// At most timeout_ms: false if it still runs then.
+    /// Waits at most timeout_ms: false if it still runs then.
     bool wait_for(int64_t timeout_ms) {
         tutti_request* request = request_.release();
         const tutti_status status = tutti_wait(&request, timeout_ms);
@@ -79,13 +80,13 @@ private:
 
 /// Properties of an operator that limit how tutti may order and cut its operands.
 struct OperatorTraits {
-    bool commutative = true;        ///< false: contributions meet in the order of the ranks
-    std::size_t item_elements = 1;  ///< elements that are never parted, 64 bytes at most
+    bool commutative = true;        ///< false: contributions are combined in rank order
+    std::size_t item_elements = 1;  ///< elements of an item, never split; 64 bytes at most
 };
 
 /// An operator of the program's own, for every operator argument here and in the C API. Every
-/// process makes its operators in the same order. Move only; the destructor gives the handle back,
-/// which plans and requests that have the operator survive.
+/// process makes its operators in the same order. Move only; the destructor frees the handle, but
+/// plans and requests that use the operator keep it.
 class Operator {
 public:
     /// As tutti_op_spec::combine: result[i] = first[i] ⊕ second[i], associative and pure, called
@@ -93,7 +94,7 @@ public:
     using Function = void (*)(const void* first, const void* second, void* result,
                               std::size_t count, tutti_dtype dtype, void* user);
 
-    /// user is handed to combine and must live until the last operation is done.
+    /// user is passed to combine and must live until the last operation is done.
     explicit Operator(Function combine, void* user = nullptr, const OperatorTraits& traits = {}) {
         tutti_op_spec spec = TUTTI_OP_SPEC_INIT;
         spec.combine = combine;
@@ -113,15 +114,15 @@ public:
         if (op_ != none) tutti_op_destroy(op_);
     }
 
-    operator tutti_op() const { return op_; }  // NOLINT: it stands where TUTTI_SUM does
+    operator tutti_op() const { return op_; }  // NOLINT: an argument like TUTTI_SUM
 
 private:
     static constexpr tutti_op none = -1;
     tutti_op op_ = none;
 };
 
-/// A buffer that networks know in advance (tutti_mem_alloc): zeroed, and a Buffer like a vector.
-/// Move only; it ends before its communicator does.
+/// A buffer registered with the networks (tutti_mem_alloc): zeroed, and a Buffer like a vector.
+/// Move only; destroy it before its communicator.
 template <Element T>
 class Memory {
 public:
@@ -165,10 +166,10 @@ private:
 };
 
 /// A persistent operation, bound once (Communicator::plan_…) and run often, with any buffers of its
-/// counts and type. Move only; it ends before its communicator does.
+/// counts and type. Move only; destroy it before its communicator.
 class Plan {
 public:
-    /// The size of a buffer that this rank has no use for.
+    /// The size of a buffer that this rank does not use.
     static constexpr std::size_t any = static_cast<std::size_t>(-1);
 
     Plan(tutti_plan* plan, std::size_t in_count, std::size_t out_count, tutti_dtype dtype,
@@ -180,18 +181,18 @@ public:
         check_fit(in, out);
         check(tutti_plan_run(plan_.get(), std::ranges::data(in), std::ranges::data(out)));
     }
-    /// In place, where input and output are the same memory.
+    /// In place: input and output are the same memory.
     template <Buffer B>
     void run(B&& buffer) {
         run(buffer, buffer);
     }
-    /// A plan_allreduce_multi's: other inputs each time, as many as the plan has.
+    /// For a plan_allreduce_multi: as many inputs as the plan has; they may differ in each run.
     template <InputList L, Buffer O>
     void run(const L& ins, O&& out) {
         const auto starts = check_list(ins, out);
         check(tutti_plan_run(plan_.get(), starts.data(), std::ranges::data(out)));
     }
-    /// A barrier's.
+    /// For a barrier.
     void run() { check(tutti_plan_run(plan_.get(), nullptr, nullptr)); }
 
     template <InputBuffer I, Buffer O>
@@ -242,7 +243,7 @@ private:
     detail::Handle<tutti_plan, tutti_plan_destroy> plan_;
     std::size_t in_count_;
     std::size_t out_count_;
-    std::size_t inputs_;  // of an allreduce_multi, else 0
+    std::size_t inputs_;  // number of inputs of an allreduce_multi, else 0
     tutti_dtype dtype_;
 };
 

@@ -1,7 +1,6 @@
 /**
  * @file plans.hpp
- * @brief What Communicator (tutti.hpp) has for persistent operations. Not meant to be included
- * alone.
+ * @brief Persistent operations of Communicator (tutti.hpp). Not meant to be included alone.
  */
 #ifndef TUTTI_PLANS_HPP
 #define TUTTI_PLANS_HPP
@@ -20,13 +19,13 @@ template <class Communicator>
 class Plans {
 public:
     // Persistent forms, collective: Plan p = comm.plan_allreduce<float>(1000); p.run(buffer);
-    // count is as in the C API: of one block, where a buffer holds one for each rank.
+    // count is as in the C API: of one block, if a buffer holds one block for each rank.
     template <Element T>
     Plan plan_allreduce(std::size_t count, tutti_op op = TUTTI_SUM,
                         const tutti_call_opts* opts = nullptr) {
         return bound<T>(tutti_plan_allreduce, count, count, count, dtype_of<T>, op, opts);
     }
-    /// Run it with a range of as many ranges.
+    /// Run it with a range of that many ranges.
     template <Element T>
     Plan plan_allreduce_multi(std::size_t inputs, std::size_t count, tutti_op op = TUTTI_SUM,
                               const tutti_call_opts* opts = nullptr) {
@@ -84,7 +83,7 @@ public:
         return bound<T>(tutti_plan_exscan, count, me() > 0 ? count : Plan::any, count, dtype_of<T>,
                         op, opts);
     }
-    /// Blocks of different lengths: the plan's buffers end where their last blocks do.
+    /// Blocks of different lengths: the plan's buffers end at the end of their last blocks.
     template <Element T>
     Plan plan_allgatherv(Counts counts, Counts displacements = {},
                          const tutti_call_opts* opts = nullptr) {
@@ -99,7 +98,7 @@ public:
         return bound<T>(tutti_plan_reduce_scatterv, row, counts[block()], counts.data(),
                         dtype_of<T>, op, opts);
     }
-    /// Lists are the root's, count is this rank's own.
+    /// Only the root's lists are used; count is this rank's own.
     template <Element T>
     Plan plan_gatherv(std::size_t count, Counts counts, int root = 0, Counts displacements = {},
                       const tutti_call_opts* opts = nullptr) {
@@ -125,7 +124,7 @@ public:
     }
 
 protected:
-    /// A row over all ranks has so many blocks, of which this rank's own is block().
+    /// The number of blocks in a buffer with one block for each rank.
     std::size_t blocks() const { return static_cast<std::size_t>(tutti_comm_size(comm())); }
     std::size_t block() const { return static_cast<std::size_t>(me()); }
 

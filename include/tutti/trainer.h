@@ -3,17 +3,17 @@
  * @brief Data-parallel training over devices and hosts, without one collective call. C11 and C++;
  *        link with -ltutti_trainer.
  *
- * Builders describe a model to a recorder, once for each device: its buffers and its operations,
- * with what each reads and writes. From these declarations alone follow the order of the backward
- * pass, when a gradient is ready, which buffers may share memory, and what must wait for what. The
- * arithmetic is the program's own. docs/reference/trainer.md tells how the parts fit together.
+ * Builders describe a model to a recorder, once for each device: its buffers, its operations, and
+ * the buffers that each operation reads and writes. The layer derives from these the order of the
+ * backward pass, the moment when a gradient is ready, the buffers that may share memory, and the
+ * dependencies. The arithmetic is the program's own. docs/reference/trainer.md is the guide.
  *
  * **Errors.** Every call returns a status; tutti_trainer_last_error() is a sentence about this
  * thread's last failure. A failure in a step of several ranks ends the trainer on all of them.
  *
- * **Threads.** Calls on one trainer come from one thread at a time, but for
+ * **Threads.** Calls on one trainer come from one thread at a time, except for
  * tutti_trainer_grad_ready. Operations run on that thread and, with TUTTI_EXECUTION_DAG, on the
- * trainer's.
+ * trainer's threads.
  *
  * **Memory.** Buffers lie on devices and are reached through tutti_device_functions only.
  */
@@ -30,8 +30,8 @@ extern "C" {
 typedef struct tutti_device tutti_device;   /**< where buffers lie and operations run */
 typedef struct tutti_trainer tutti_trainer; /**< a model on all local devices */
 typedef struct tutti_model tutti_model;     /**< one device's scope, while a builder runs */
-typedef struct tutti_losses tutti_losses;   /**< what a forward builder fills */
-typedef struct tutti_step tutti_step;       /**< what a running operation is handed */
+typedef struct tutti_losses tutti_losses;   /**< the list that a forward builder fills */
+typedef struct tutti_step tutti_step;       /**< the argument of a running operation */
 typedef int32_t tutti_buffer;               /**< a declared buffer; of one trainer; < 0: none */
 
 /* ---- devices ------------------------------------------------------------------------------ */
@@ -39,13 +39,13 @@ typedef int32_t tutti_buffer;               /**< a declared buffer; of one train
 /** The access that an operation has to a buffer while it runs (checking mode). */
 typedef enum { TUTTI_ACCESS_NONE = 0, TUTTI_ACCESS_READ, TUTTI_ACCESS_WRITE } tutti_access;
 
-/** Whether anything but the device's own functions can access its memory. */
+/** Whether code other than the device's own functions can access its memory. */
 typedef enum {
-    /** libtutti takes its addresses, and devices of one kind each other's: the host's memory, and
-     *  what libtutti knows of (docs/reference/gpu.md). */
+    /** libtutti takes its addresses, and devices of one kind take each other's: host memory, and
+     *  device memory that libtutti supports (docs/reference/gpu.md). */
     TUTTI_MEMORY_REACHABLE = 0,
-    /** Nothing: what goes between devices is copied by them, what goes between ranks by way of the
-     *  host's memory. */
+    /** No other code: devices copy between each other, and data for other ranks goes through host
+     *  memory. */
     TUTTI_MEMORY_OWN
 } tutti_device_memory;
 
@@ -57,8 +57,8 @@ typedef struct {
     /** Memory of that many bytes, zeroed, aligned to a page. */
     tutti_status (*alloc)(void* user, size_t bytes, void** data);
     void (*free)(void* user, void* data, size_t bytes);
-    /** Either side may be this device's memory or the host's; without copy_peer, another's of the
-     *  same kind too. */
+    /** Either side may be this device's memory or the host's; without copy_peer, also that of
+     *  another device of the same kind. */
     tutti_status (*copy)(void* user, void* to, const void* from, size_t bytes);
     tutti_status (*zero)(void* user, void* data, size_t bytes);
     /** y[i] = a * x[i] + b * y[i] for floating types; b == 0 does not read y. */
@@ -68,12 +68,12 @@ typedef struct {
     tutti_status (*run)(void* user, void (*work)(void* argument), void* argument);
     /** Makes whole pages fault; NULL: this device cannot check declarations. */
     tutti_status (*protect)(void* user, void* data, size_t bytes, tutti_access access);
-    /** Elements of float16 or bfloat16 to float32, or back, rounded to nearest, even. NULL: no such
-     *  parameters with fixed_order or local_steps. */
+    /** Converts float16 or bfloat16 to float32, or back (round to nearest, ties to even). NULL: no
+     *  such parameters with fixed_order or local_steps. */
     tutti_status (*convert)(void* user, size_t count, tutti_dtype from_dtype, const void* from,
                             tutti_dtype to_dtype, void* to);
-    /** From another device's memory to this one's, without the host: asked of devices of one kind,
-     *  which have the same copy and copy_peer. from_user is that device's user. NULL: copy does. */
+    /** Copies from another device's memory to this one's, without the host. Both devices are of one
+     *  kind: the same copy and copy_peer. from_user is that device's user. NULL: copy is used. */
     tutti_status (*copy_peer)(void* user, void* to, void* from_user, const void* from,
                               size_t bytes);
     tutti_device_memory memory;
@@ -87,9 +87,9 @@ typedef struct {
 /** A device of the program's own. The table is copied. INVALID names a function that is missing. */
 TUTTI_API tutti_status tutti_device_create(const tutti_device_functions* functions, void* user,
                                            tutti_device** device);
-/** Cores of this host and its memory; as many of them as one likes. */
+/** A device of this host's cores and memory; a program may create any number of them. */
 TUTTI_API tutti_status tutti_device_create_cpu(tutti_device** device);
-/** After the trainers that use it. NULL is fine. */
+/** Destroy it after the trainers that use it. NULL is fine. */
 TUTTI_API void tutti_device_destroy(tutti_device* device);
 
 /* ---- declaring a model -------------------------------------------------------------------- */
@@ -98,14 +98,14 @@ TUTTI_API void tutti_device_destroy(tutti_device* device);
 typedef enum {
     TUTTI_PARAMETER = 0, /**< learnt: has a gradient, equal on all replicas */
     TUTTI_COMPUTED,      /**< not learnt but kept, such as running statistics: synchronised */
-    TUTTI_GRADIENT,      /**< of another buffer (gradient_of); the layer makes those not declared */
+    TUTTI_GRADIENT,      /**< of another buffer (gradient_of); the layer makes gradients that are not declared */
     TUTTI_ACTIVATION,    /**< of one micro-batch */
     TUTTI_INPUT,         /**< filled by the input builder's operations, or by the program */
     TUTTI_STATE          /**< the optimiser's: momentum, learning rate, iteration counter */
 } tutti_buffer_kind;
 
 enum {
-    TUTTI_DISTRIBUTED = 1, /**< a shard: each replica has its own; nothing of it is synchronised */
+    TUTTI_DISTRIBUTED = 1, /**< a shard: each replica has its own, which the layer does not synchronise */
     TUTTI_KEEP = 2,        /**< stays readable after the step, so shares no memory */
     TUTTI_SPARSE = 4       /**< a table whose gradient has few rows (tutti_model_sparse) */
 };
@@ -121,12 +121,12 @@ typedef struct {
     size_t bytes;   /**< a multiple of the dtype's size; 0: from shape */
     int dimensions; /**< of shape; 0: one, as bytes say */
     int64_t shape[TUTTI_MAX_DIMENSIONS];
-    tutti_buffer gradient_of; /**< TUTTI_GRADIENT: whose */
+    tutti_buffer gradient_of; /**< TUTTI_GRADIENT: the buffer it belongs to */
     uint32_t flags;           /**< TUTTI_DISTRIBUTED, TUTTI_KEEP, TUTTI_SPARSE */
     int64_t sparse_rows;      /**< TUTTI_SPARSE: the most rows that one micro-batch touches */
-    /** TUTTI_DISTRIBUTED: rows (shape[0]) of the whole, of which replica r has those from
-     *  r * ceil(total_rows / replicas) on, as tutti_shard_range says, and the rest of its buffer is
-     *  padding. 0: there is no padding, the replicas' rows follow one another. */
+    /** TUTTI_DISTRIBUTED: rows (shape[0]) of the whole value. Replica r has the rows from
+     *  r * ceil(total_rows / replicas) on (tutti_shard_range); the rest of its buffer is padding.
+     *  0: there is no padding, the replicas' rows follow one another. */
     int64_t total_rows;
 } tutti_buffer_spec;
 #define TUTTI_BUFFER_SPEC_INIT \
@@ -148,7 +148,7 @@ typedef struct {
 } tutti_buffer_info;
 
 /** An operation's arithmetic. Anything but TUTTI_OK fails the step with the operation's name. A C++
- *  function may throw: that is a failure with what it says. */
+ *  function may throw: the step fails with the exception's text. */
 typedef tutti_status (*tutti_operation_fn)(tutti_step* step, void* user);
 
 /** An operation's declaration. The backward function may read what forward reads and writes and the
@@ -179,8 +179,8 @@ typedef enum {
 
 /** The gradient of an allreduced sum. */
 typedef enum {
-    TUTTI_BACKWARD_SUM = 0, /**< each replica has a loss of its own: the sum of their gradients */
-    TUTTI_BACKWARD_COPY     /**< all compute one and the same loss: its gradient as it is */
+    TUTTI_BACKWARD_SUM = 0, /**< each replica has its own loss: the gradients are summed */
+    TUTTI_BACKWARD_COPY     /**< all replicas compute the same loss: the gradient is copied */
 } tutti_backward_convention;
 
 /** Start from TUTTI_COLLECTIVE_SPEC_INIT. Every device declares the same ones in the same order. */
@@ -188,7 +188,7 @@ typedef struct {
     size_t struct_size;
     const char* name;
     tutti_collective_kind kind;
-    tutti_buffer in, out; /**< different buffers; replica r's block is the r-th where there are */
+    tutti_buffer in, out; /**< different buffers; replica r's block, if any, is the r-th */
     tutti_op op;          /**< max, min and prod have no gradient: refused where one is needed */
     int root;             /**< replica: rank × devices + device */
     tutti_backward_convention backward; /**< of an allreduce */
@@ -199,7 +199,7 @@ typedef struct {
             TUTTI_BACKWARD_SUM                                                                 \
     }
 
-/** Declares a buffer. INVALID if the name is taken or the size makes no sense. */
+/** Declares a buffer. INVALID if the name is taken or the size is invalid. */
 TUTTI_API tutti_status tutti_model_buffer(tutti_model* model, const tutti_buffer_spec* spec,
                                           tutti_buffer* buffer);
 /** A buffer by name: in this scope, or "device_0/name" of another. */
@@ -211,10 +211,10 @@ TUTTI_API tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer,
 TUTTI_API tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of,
                                             tutti_buffer* gradient);
 /** The gradient of a TUTTI_SPARSE parameter is a list: count[0] entries, entry i for the row rows[i]
- *  (int64) of the table, with values[i] as long as a row. A backward function appends entries, all
- *  of whose values it sets: only count[0] begins at zero; a row may come several times. The update
+ *  (int64) of the table, with values[i] as long as a row. A backward function appends entries and
+ *  sets all their values: only count[0] begins at zero. A row may occur several times. The update
  *  reads each row once, in order, summed over all replicas. Operations that read the parameter may
- *  append; the update builder's declare what they read. */
+ *  append; operations of the update builder declare the parts that they read. */
 TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer parameter,
                                           tutti_buffer* values, tutti_buffer* rows,
                                           tutti_buffer* count);
@@ -222,21 +222,21 @@ TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer param
 TUTTI_API tutti_status tutti_model_learning_rate(tutti_model* model, double value,
                                                  tutti_buffer* buffer);
 /** The count of finished steps: "iteration", one int64 of kind state, counted by the layer, for the
- *  update builder. If that does not ask for it, or has it in a scope ("adam/iteration"), the layer
- *  keeps an "iteration" for the checkpoint; no other buffer may have the name. */
+ *  update builder. If the builder does not ask for it, or has it in a scope ("adam/iteration"), the
+ *  layer keeps an "iteration" for the checkpoint; no other buffer may have that name. */
 TUTTI_API tutti_status tutti_model_iteration(tutti_model* model, tutti_buffer* buffer);
 /** Adds an operation after those declared so far. */
 TUTTI_API tutti_status tutti_model_operation(tutti_model* model, const tutti_operation_spec* spec);
 /** Adds a collective after the operations declared so far. */
 TUTTI_API tutti_status tutti_model_collective(tutti_model* model,
                                               const tutti_collective_spec* spec);
-/** Adds a copy after the operations declared so far: from, of this scope or of one that was
- * declared before ("device_0/name"), to a buffer of this scope with as many bytes of the same
- * dtype. It reads what the other scope's operations of this builder leave; gradients end here.
- * Straight from device to device where the two are of one kind. */
+/** Adds a copy after the operations declared so far: from a buffer of this scope or of a scope that
+ * was declared before ("device_0/name"), to a buffer of this scope of the same bytes and dtype. It
+ * runs after the other scope's operations of this builder; gradients end here. Devices of one kind
+ * copy directly. */
 TUTTI_API tutti_status tutti_model_copy(tutti_model* model, const char* name, tutti_buffer from,
                                         tutti_buffer to);
-/** Names from here to tutti_model_leave are below name/. */
+/** Prefixes the names from here to tutti_model_leave with name/. */
 TUTTI_API tutti_status tutti_model_enter(tutti_model* model, const char* name);
 /** Ends the innermost tutti_model_enter. */
 TUTTI_API tutti_status tutti_model_leave(tutti_model* model);
@@ -260,11 +260,11 @@ TUTTI_API void* tutti_step_gradient(tutti_step* step, tutti_buffer buffer);
 TUTTI_API int tutti_step_device(const tutti_step* step);
 /** Which of the step's micro-batches this is. */
 TUTTI_API int tutti_step_micro_batch(const tutti_step* step);
-/** The step's number, from 0; with what was restored counted. */
+/** The step's number, from 0; restored steps count. */
 TUTTI_API int64_t tutti_step_iteration(const tutti_step* step);
-/** The factor that a mean over this replica's samples is multiplied by in this step. */
+/** The factor by which to multiply a mean over this replica's samples in this step. */
 TUTTI_API double tutti_step_loss_scale(const tutti_step* step);
-/** This replica's samples of this micro-batch, as given to tutti_trainer_step; -1 if none were. */
+/** This replica's samples of this micro-batch, as given to tutti_trainer_step; -1 if not given. */
 TUTTI_API int64_t tutti_step_samples(const tutti_step* step);
 
 /* ---- building ----------------------------------------------------------------------------- */
@@ -278,8 +278,8 @@ typedef enum { TUTTI_EXECUTION_SERIAL = 0, TUTTI_EXECUTION_DAG } tutti_execution
 typedef enum { TUTTI_SCALE_LOSS = 0, TUTTI_SCALE_LEARNING_RATE } tutti_scale;
 typedef enum { TUTTI_COMPUTED_BROADCAST = 0, TUTTI_COMPUTED_MEAN } tutti_computed_sync;
 
-/** Everything has a sensible default: start from TUTTI_TRAINER_OPTIONS_INIT. The same on all ranks,
- *  INVALID otherwise, but for execution, threads, max_in_flight and optimize_gradient_memory. */
+/** Start from TUTTI_TRAINER_OPTIONS_INIT, the defaults. All ranks give the same options, else
+ *  INVALID; only execution, threads, max_in_flight and optimize_gradient_memory may differ. */
 typedef struct {
     size_t struct_size;
     tutti_execution
@@ -293,13 +293,13 @@ typedef struct {
     size_t bucket_bytes; /**< 0: 25 MiB */
     size_t first_bucket_bytes; /**< 0: 1 MiB */
     int max_in_flight;         /**< collectives at once; 0: 4 */
-    int rings;                 /**< used in turn; 0: 2, or 1 if the communicator has no more */
+    int rings;                 /**< used round-robin; 0: 2, or 1 if the communicator has one */
     tutti_computed_sync computed_sync;
     int computed_every;           /**< steps between synchronisations; 0: 1 */
     int local_steps;              /**< LocalSGD: steps between averages; 0: synchronous SGD */
     int optimize_gradient_memory; /**< gradients and activations share memory */
     int check_declarations;       /**< 1, or TUTTI_TRAINER_CHECK=1: false declarations are errors */
-    int external_autograd;        /**< no operations: tutti_trainer_grad_ready tells */
+    int external_autograd;        /**< no operations; see tutti_trainer_grad_ready */
     tutti_trainer* parameters_of; /**< use that trainer's parameters and computed buffers */
 } tutti_trainer_options;
 #define TUTTI_TRAINER_OPTIONS_INIT                                                                 \
@@ -313,7 +313,7 @@ typedef struct {
     size_t struct_size;
     tutti_device* const* devices;
     int device_count;
-    tutti_comm* comm;          /**< NULL: this process alone. Copied: stays the program's. */
+    tutti_comm* comm;          /**< NULL: this process alone. Not owned: the layer copies it. */
     tutti_input_builder input; /**< may be NULL */
     tutti_forward_builder forward;
     tutti_update_builder update;          /**< NULL: forward only */
@@ -332,43 +332,43 @@ TUTTI_API void tutti_trainer_destroy(tutti_trainer* trainer);
 
 /* ---- training ----------------------------------------------------------------------------- */
 
-/** Collective, once before the first step: parameters, computed buffers and state of rank 0's
- *  device 0 go everywhere. */
+/** Collective, once before the first step: copies parameters, computed buffers and state of rank
+ *  0's device 0 to all replicas. */
 TUTTI_API tutti_status tutti_trainer_init_sync(tutti_trainer* trainer);
-/** The same, any number of times, such as after loading a checkpoint. Creates nothing. */
+/** As tutti_trainer_init_sync, any number of times, such as after loading a checkpoint. */
 TUTTI_API tutti_status tutti_trainer_sync(tutti_trainer* trainer);
-/** Collective: one step of micro_batches micro-batches. samples: NULL, or for options.uneven how
- *  many each device has in each micro-batch (device × micro_batches + micro-batch), 0 for those
- * that ran out. total: NULL, or the samples of all replicas; 0 means that all ran out: nothing was
- * done. */
+/** Collective: one step of micro_batches micro-batches. samples: NULL, or for options.uneven the
+ * number that each device has in each micro-batch (device × micro_batches + micro-batch), 0 if a
+ * device ran out. total: NULL, or receives the samples of all replicas; 0 means that all ran out and
+ * nothing was done. */
 TUTTI_API tutti_status tutti_trainer_step(tutti_trainer* trainer, const int64_t* samples,
                                           int64_t* total);
 /** Collective: waits for all ranks. */
 TUTTI_API tutti_status tutti_trainer_epoch_barrier(tutti_trainer* trainer);
 
-/** Collective, between steps: rows of a table that is sharded over all replicas, each of which holds
- *  ceil(total_rows / replicas) rows, or what is left of them, in a TUTTI_DISTRIBUTED parameter of its
- *  own. Copies row rows[i] to the i-th place of values, on the host. Ranks may ask for different
- *  rows and numbers of them. INVALID on all ranks if one asks for a row that there is not. */
+/** Collective, between steps: reads rows of a table that is sharded over all replicas. Each replica
+ *  holds ceil(total_rows / replicas) rows, the last ones fewer, in a TUTTI_DISTRIBUTED parameter.
+ *  Copies row rows[i] to the i-th place of values, on the host. Ranks may ask for different rows and
+ *  numbers of rows. INVALID on all ranks if one asks for a row that does not exist. */
 TUTTI_API tutti_status tutti_trainer_sparse_pull(tutti_trainer* trainer, const char* parameter,
                                                  int64_t total_rows, const int64_t* rows,
                                                  size_t count, void* values);
 
-/** With external_autograd, a step is begin, grad_ready for every parameter of every device in any
- *  order from any thread, finish. Parameters that were not used count as zero at finish. Gradients
- *  are zero after begin. */
+/** With external_autograd, a step is begin, then grad_ready for every parameter of every device in
+ *  any order from any thread, then finish. Gradients are zero after begin, and stay zero at finish
+ *  for parameters that were not used. */
 TUTTI_API tutti_status tutti_trainer_begin(tutti_trainer* trainer);
 /** The parameter's gradient on that device is complete: its bucket may be reduced. From any thread. */
 TUTTI_API tutti_status tutti_trainer_grad_ready(tutti_trainer* trainer, int device,
                                                 const char* parameter);
-/** After every grad_ready has returned: waits for all gradients, then updates. */
+/** Call it after every grad_ready has returned: waits for all gradients, then updates. */
 TUTTI_API tutti_status tutti_trainer_finish(tutti_trainer* trainer);
 
 /* ---- looking ------------------------------------------------------------------------------ */
 
 /** The number of buffers in the device's scope; -1 if there is no such device. */
 TUTTI_API int tutti_trainer_buffer_count(const tutti_trainer* trainer, int device);
-/** The index-th, in the order of declaration. Set info->struct_size before. */
+/** The index-th buffer, in the order of declaration. Set info->struct_size before. */
 TUTTI_API tutti_status tutti_trainer_buffer_info(const tutti_trainer* trainer, int device,
                                                  int index, tutti_buffer_info* info);
 /** By name, without the device's scope. "name_grad" is the gradient that the layer made. */
@@ -386,28 +386,28 @@ TUTTI_API tutti_status tutti_trainer_write(tutti_trainer* trainer, int device, c
 
 /** The number of a scope's buffers that make up a model's state: parameters, computed parameters,
  *  and the update builder's buffers, learning rate and iteration counter included. scope:
- *  "device_1", "" (the same as "device_0"), or a scope of the model's in one, "device_1/encoder" or
- *  "encoder". -1 if there is no such scope. */
+ *  "device_1", "" (the same as "device_0"), or a scope of the model in a device,
+ *  "device_1/encoder" or "encoder". -1 if there is no such scope. */
 TUTTI_API int tutti_trainer_param_count(const tutti_trainer* trainer, const char* scope);
-/** The index-th of them, in the order of declaration, its name without the scope: for frameworks
- *  with formats of their own. Set info->struct_size before. */
+/** The index-th buffer of the state, in the order of declaration, its name without the scope: for
+ *  frameworks with their own formats. Set info->struct_size before. */
 TUTTI_API tutti_status tutti_trainer_param(const tutti_trainer* trainer, const char* scope,
                                            int index, tutti_buffer_info* info);
-/** Collective, between steps: saves all of them (docs/how-to/checkpoints.md) with
- *  tutti_checkpoint_save: device 0's of rank 0, and every shard once. */
+/** Collective, between steps: saves the state (docs/how-to/checkpoints.md) with
+ *  tutti_checkpoint_save: that of rank 0's device 0, and every shard once. */
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer* trainer, const char* path);
-/** Collective: restores them on every replica, whatever number of devices and ranks saved them, with
- *  tutti_checkpoint_load, and synchronises. Steps may follow. A file that is refused has changed
- *  nothing; after a failure half-way steps are refused until a load works. opts NULL: neither
- *  missing nor extra entries are allowed. */
+/** Collective: restores the state on every replica with tutti_checkpoint_load, from any number of
+ *  devices and ranks that saved it, and synchronises. Steps may follow. A refused file changes
+ *  nothing; after a failure half-way, steps are refused until a load succeeds. opts NULL: no missing
+ *  and no extra entries are allowed. */
 TUTTI_API tutti_status tutti_trainer_load(tutti_trainer* trainer, const char* path,
                                           const tutti_checkpoint_opts* opts);
-/** Adds them to a list, for programs that save texts or more entries with them. The trainer must
+/** Adds the state to a list, for programs that save texts or more entries with it. The trainer must
  *  outlive the list's last save or load; after a load call tutti_trainer_sync. */
 TUTTI_API tutti_status tutti_trainer_checkpoint(tutti_trainer* trainer,
                                                 tutti_checkpoint* checkpoint);
 
-/** Numbers since the trainer was made, of this rank. */
+/** This rank's counters since the trainer was made. */
 typedef struct {
     size_t struct_size;
     int64_t steps;
@@ -420,7 +420,7 @@ typedef struct {
 /** Fills counters; set its struct_size before. */
 TUTTI_API tutti_status tutti_trainer_count(const tutti_trainer* trainer,
                                            tutti_trainer_counters* counters);
-/** Bytes of one parameter's gradients that were reduced so far; of a sparse one, of all lists. */
+/** Bytes of one parameter's gradients reduced so far; for a sparse parameter, of all its lists. */
 TUTTI_API tutti_status tutti_trainer_reduced_bytes(const tutti_trainer* trainer,
                                                    const char* parameter, uint64_t* bytes);
 

@@ -12,7 +12,7 @@
  *     trainer.init_sync();
  *     trainer.step();
  *
- * What trainer.h says of threads, devices and failures holds here too.
+ * The rules of trainer.h for threads, devices and failures hold here too.
  */
 #ifndef TUTTI_TRAINER_HPP
 #define TUTTI_TRAINER_HPP
@@ -39,13 +39,13 @@ inline namespace cxx {  // as in buffers.hpp
 class Step {
 public:
     explicit Step(tutti_step* step) : step_(step) {}
-    /// count elements of a buffer that the operation declares. Null if it does not: then the step
-    /// fails with the buffer's name.
+    /// A buffer that the operation declares. Null if it does not declare it: the step then fails
+    /// with the buffer's name.
     template <typename T>
     T* data(tutti_buffer buffer) const {
         return static_cast<T*>(tutti_step_data(step_, buffer));
     }
-    /// To add to; null if none is wanted.
+    /// The buffer's gradient, to add to; null if there is none.
     template <typename T>
     T* gradient(tutti_buffer buffer) const {
         return static_cast<T*>(tutti_step_gradient(step_, buffer));
@@ -101,7 +101,7 @@ public:
     tutti_buffer state(const std::string& name, const Shape& shape, uint32_t flags = 0) {
         return buffer(name, TUTTI_STATE, dtype_of<T>, shape, flags);
     }
-    /// This replica's rows of a table, TUTTI_DISTRIBUTED. total_rows as in tutti_buffer_spec.
+    /// This replica's rows of a TUTTI_DISTRIBUTED table. total_rows as in tutti_buffer_spec.
     template <Element T>
     tutti_buffer shard(const std::string& name, const Shape& shape, int64_t total_rows = 0,
                        tutti_buffer_kind kind = TUTTI_PARAMETER) {
@@ -111,7 +111,7 @@ public:
         detail::check_trainer(tutti_model_buffer(model_, &spec, &made));
         return made;
     }
-    /// A sparse parameter's gradient, as tutti_model_sparse tells.
+    /// A sparse parameter's gradient, as tutti_model_sparse describes.
     struct Sparse {
         tutti_buffer parameter, values, rows, count;
     };
@@ -206,7 +206,7 @@ private:
             spec.shape[i] = shape[i];
         return spec;
     }
-    // trainer.h's side catches the function's exceptions and names the operation.
+    // The C layer catches the function's exceptions and names the operation.
     template <StepFunction Functions::*which>
     static tutti_status call(tutti_step* step, void* user) {
         (static_cast<Functions*>(user)->*which)(Step(step));
@@ -219,8 +219,8 @@ private:
 
 /// The builders, devices and communicator of a Trainer.
 struct TrainerSpec {
-    int devices = 1;                              ///< of this host's cores
-    std::vector<tutti_device*> own_devices = {};  ///< instead
+    int devices = 1;                              ///< devices of this host's cores
+    std::vector<tutti_device*> own_devices = {};  ///< if not empty, used instead
     tutti_comm* comm = nullptr;                   ///< null: this process alone
     std::function<void(Model&)> input = {};
     std::function<Losses(Model&, double loss_scale)> forward = {};
@@ -239,7 +239,8 @@ public:
     void init_sync() { detail::check_trainer(tutti_trainer_init_sync(get())); }
     void sync() { detail::check_trainer(tutti_trainer_sync(get())); }
     void step() { detail::check_trainer(tutti_trainer_step(get(), nullptr, nullptr)); }
-    /// samples: one for each device's micro-batch. The samples of all replicas; 0: all ran out.
+    /// samples: one number for each device's micro-batch. Returns the samples of all replicas; 0:
+    /// all ran out.
     int64_t step(std::span<const int64_t> samples) {
         const TrainerSpec& spec = parts_->spec;
         const auto wanted =
@@ -260,7 +261,7 @@ public:
     }
     void finish() { detail::check_trainer(tutti_trainer_finish(get())); }
 
-    /// Rows of a table that is sharded over all replicas; row_elements of each.
+    /// Rows of a table that is sharded over all replicas; a row has row_elements.
     template <Element T>
     std::vector<T> sparse_pull(const std::string& parameter, int64_t total_rows,
                                const std::vector<int64_t>& rows, std::size_t row_elements) {
@@ -316,7 +317,8 @@ public:
         const tutti_checkpoint_opts opts = options.c_options();
         detail::check_trainer(tutti_trainer_load(get(), path.c_str(), &opts));
     }
-    /// With texts or entries of the program's own: after list.load(…), sync().
+    /// Adds the state to a list with the program's own texts or entries. After list.load(…), call
+    /// sync().
     void add_to(Checkpoint& list) {
         detail::check_trainer(tutti_trainer_checkpoint(get(), list.get()));
     }
@@ -335,7 +337,7 @@ public:
     tutti_trainer* get() const { return parts_->trainer.get(); }
 
 private:
-    // The C side's user pointers point here, so this stays in place when a Trainer is moved.
+    // The C layer's user pointers point here, so its address stays when a Trainer is moved.
     struct Parts {
         TrainerSpec spec;
         Model::Store functions;
@@ -364,7 +366,7 @@ private:
             detail::check_trainer(tutti_parallelize(&c, &made));
             trainer.reset(made);
         }
-        // A failed call of the layer, thrown by a builder, keeps its status and its text.
+        // If a builder throws the Error of a failed call, its status and text are kept.
         template <typename Builder>
         static tutti_status run(const Builder& builder) {
             try {

@@ -1,6 +1,6 @@
 /**
  * @file trainer_errors.h
- * @brief What went wrong in a call of libtutti_trainer, as tutti_last_error says it of libtutti.
+ * @brief The last error of libtutti_trainer, as tutti_last_error is for libtutti.
  */
 #ifndef TUTTI_TRAINER_ERRORS_H
 #define TUTTI_TRAINER_ERRORS_H
@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/** This thread's last failure in a call of the trainer layer, in words: which file, entry, buffer
- * or device, the cause and what to do; "" if there was none. Valid until its next failure. */
+/** This thread's last failure in a call of the trainer layer: the file, entry, buffer or device,
+ * the cause, and advice; "" if there was none. Valid until the thread's next failure. */
 TUTTI_API const char* tutti_trainer_last_error(void);
 /** The rank at fault in that failure, -1 if none is known. */
 TUTTI_API int tutti_trainer_last_error_rank(void);

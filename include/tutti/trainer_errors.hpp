@@ -1,7 +1,6 @@
 /**
  * @file trainer_errors.hpp
- * @brief What the C++ layers over the trainer's headers have in common: a status becomes an
- * exception.
+ * @brief Turns a status into an exception, for the C++ layers over the trainer's headers.
  */
 #ifndef TUTTI_TRAINER_ERRORS_HPP
 #define TUTTI_TRAINER_ERRORS_HPP

@@ -3,10 +3,11 @@
  * @brief Helpers for one process with many devices: split a batch, run a replica on each device,
  *        exchange values among them, synchronised batch-norm. The guide: docs/reference/parallel.md.
  *
- * A device is a number here, and a worker thread; where values lie is the program's affair. Link
- * with -ltutti_trainer.
+ * A device is a number here, and a worker thread; the program chooses the memory of its values.
+ * Link with -ltutti_trainer.
  *
- * **Errors.** tutti_trainer_last_error() says what failed, tutti_trainer_last_error_device() where.
+ * **Errors.** tutti_trainer_last_error() is the failure in words, tutti_trainer_last_error_device()
+ * its device.
  */
 #ifndef TUTTI_TRAINER_PARALLEL_H
 #define TUTTI_TRAINER_PARALLEL_H
@@ -19,7 +20,7 @@ extern "C" {
 
 typedef struct tutti_value tutti_value;       /**< an array, anything else, or a nest of them */
 typedef struct tutti_pool tutti_pool;         /**< a persistent worker thread for each device */
-typedef struct tutti_replica tutti_replica;   /**< what a running replica is handed */
+typedef struct tutti_replica tutti_replica;   /**< the argument of a running replica */
 typedef struct tutti_parallel tutti_parallel; /**< an exchange among the devices of a process */
 typedef struct tutti_data_parallel tutti_data_parallel; /**< a model on all devices */
 typedef struct tutti_sync_bn tutti_sync_bn;             /**< a batch-norm layer of all devices */
@@ -35,30 +36,30 @@ typedef struct {
     tutti_dtype dtype;
     int dims; /**< at most TUTTI_ARRAY_DIMENSIONS; 0: a single element, which is never split */
     int64_t shape[TUTTI_ARRAY_DIMENSIONS];
-    int device; /**< which device's memory; -1: the host's */
+    int device; /**< the device whose memory it is; -1: the host's */
 } tutti_array;
 
 typedef enum {
     TUTTI_VALUE_ARRAY = 0,
-    TUTTI_VALUE_PLAIN, /**< anything that is no array: replicated as it is */
+    TUTTI_VALUE_PLAIN, /**< a pointer of the program's own: replicated unchanged */
     TUTTI_VALUE_LIST,
     TUTTI_VALUE_TUPLE,
     TUTTI_VALUE_MAP
 } tutti_value_kind;
 
-/** Values share what they are made of; each handle is destroyed on its own, and the last one calls
- *  release(owner), which may be NULL. Handles of one value may be used by different threads. */
+/** Values share their contents; each handle is destroyed on its own, and the last one calls
+ *  release(owner); release may be NULL. Different threads may use handles of one value. */
 TUTTI_API tutti_status tutti_value_create_array(const tutti_array* array,
                                                 void (*release)(void* owner), void* owner,
                                                 tutti_value** value);
-/** A pointer that means something to the program. */
+/** A value that is a pointer of the program's own. */
 TUTTI_API tutti_status tutti_value_create_plain(void* pointer, void (*release)(void* owner),
                                                 tutti_value** value);
 /** kind: TUTTI_VALUE_LIST or TUTTI_VALUE_TUPLE. The items stay the caller's handles. */
 TUTTI_API tutti_status tutti_value_create_sequence(tutti_value_kind kind,
                                                    const tutti_value* const* items, int count,
                                                    tutti_value** value);
-/** The keys are copied, and keep their order. INVALID for one that is there twice. */
+/** The keys are copied, and keep their order. INVALID for a duplicate key. */
 TUTTI_API tutti_status tutti_value_create_map(const char* const* keys,
                                               const tutti_value* const* items, int count,
                                               tutti_value** value);
@@ -70,13 +71,13 @@ TUTTI_API void tutti_value_destroy(tutti_value* value);
 TUTTI_API tutti_value_kind tutti_value_kind_of(const tutti_value* value);
 /** Items of a list, tuple or map; 0 for others. */
 TUTTI_API int tutti_value_count(const tutti_value* value);
-/** The index-th item, which lives as long as value; NULL where there is none. */
+/** The index-th item, which lives as long as value; NULL if there is none. */
 TUTTI_API const tutti_value* tutti_value_item(const tutti_value* value, int index);
-/** Its key in a map; NULL where there is none. */
+/** The index-th item's key in a map; NULL if there is none. */
 TUTTI_API const char* tutti_value_key(const tutti_value* value, int index);
-/** The array; NULL for what is none. */
+/** The array; NULL if the value is no array. */
 TUTTI_API const tutti_array* tutti_value_array(const tutti_value* value);
-/** The pointer; NULL for what is no plain value. */
+/** The pointer; NULL if the value is not plain. */
 TUTTI_API void* tutti_value_plain(const tutti_value* value);
 
 /* ---- split and load ---------------------------------------------------------------------------
@@ -91,7 +92,7 @@ typedef struct {
     /** Memory of a device; NULL on failure. All three NULL: the host's memory. */
     void* (*alloc)(void* user, int device, size_t bytes);
     void (*free)(void* user, int device, void* data);
-    /** rows pieces of row_bytes from the host, row_stride apart, one after the other to data. */
+    /** Copies rows pieces of row_bytes, row_stride apart on the host, one after the other to data. */
     tutti_status (*copy)(void* user, int device, void* data, const void* from, size_t rows,
                          size_t row_bytes, size_t row_stride);
 } tutti_split_opts;
@@ -99,9 +100,9 @@ typedef struct {
     { sizeof(tutti_split_opts), 0, 0, NULL, NULL, NULL, NULL }
 
 /** Splits the arrays of a nested batch along an axis: parts[d] has the batch's structure with
- * device d's share of each array; what is no array goes to every device. The first devices have one
- * sample more where it is uneven; with fewer samples than devices, *used of them have one each.
- * parts has room for devices handles. In the host's memory, parts of axis 0 are views of the batch.
+ * device d's share of each array; every device gets the plain values. If the split is uneven, the
+ * first devices have one sample more; with fewer samples than devices, *used devices have one each.
+ * parts has room for devices handles. In host memory, parts of axis 0 are views of the batch.
  * opts NULL: defaults. INVALID names the item that does not fit. */
 TUTTI_API tutti_status tutti_split_and_load(const tutti_value* batch, int devices,
                                             const tutti_split_opts* opts, tutti_value** parts,
@@ -117,8 +118,8 @@ typedef tutti_status (*tutti_replica_fn)(tutti_replica* replica, void* user);
 /** Start from TUTTI_APPLY_OPTS_INIT. */
 typedef struct {
     size_t struct_size;
-    int training;  /**< what tutti_replica_training tells every replica */
-    int recording; /**< what tutti_replica_recording tells every replica */
+    int training;  /**< the result of tutti_replica_training in every replica */
+    int recording; /**< the result of tutti_replica_recording in every replica */
     int sync; /**< 0: one after another, on the caller; 1: all at once, on the devices' threads */
 } tutti_apply_opts;
 #define TUTTI_APPLY_OPTS_INIT \
@@ -126,26 +127,26 @@ typedef struct {
 
 /** Starts a thread for each device, which lasts as long as the pool. */
 TUTTI_API tutti_status tutti_pool_create(int devices, tutti_pool** pool);
-/** After what was made for it. NULL is fine. */
+/** Destroy it after the exchanges and layers of the pool. NULL is fine. */
 TUTTI_API void tutti_pool_destroy(tutti_pool* pool);
 /** The number of devices; -1 for NULL. */
 TUTTI_API int tutti_pool_size(const tutti_pool* pool);
 /** Runs function for devices 0 … replicas-1, each with its input (inputs NULL: none), and returns
- * when all have: outputs[d] is what the replica gave (outputs may be NULL), NULL after a failure. A
- *  replica that fails releases those that wait for it in an exchange; the status and text are those
- *  of the first that failed, with its device. The pool is usable after. One caller at a time. */
+ * when all are done: outputs[d] is replica d's output (outputs may be NULL), NULL after a failure. A
+ * replica that fails releases the replicas that wait for it in an exchange; status, text and device
+ * are of the first one that failed. The pool stays usable. One caller at a time. */
 TUTTI_API tutti_status tutti_parallel_apply(tutti_pool* pool, tutti_replica_fn function, void* user,
                                             const tutti_value* const* inputs, int replicas,
                                             const tutti_apply_opts* opts, tutti_value** outputs);
-/** Which device this is. */
+/** The replica's device. */
 TUTTI_API int tutti_replica_device(const tutti_replica* replica);
 /** The number of replicas that run in this call. */
 TUTTI_API int tutti_replica_count(const tutti_replica* replica);
-/** The call's flags. */
+/** The call's training flag. */
 TUTTI_API int tutti_replica_training(const tutti_replica* replica);
-/** As training. */
+/** The call's recording flag. */
 TUTTI_API int tutti_replica_recording(const tutti_replica* replica);
-/** NULL if the call had none. */
+/** The replica's input; NULL if the call had no inputs. */
 TUTTI_API const tutti_value* tutti_replica_input(const tutti_replica* replica);
 /** Takes over the handle, as this replica's output. */
 TUTTI_API void tutti_replica_set_output(tutti_replica* replica, tutti_value* output);
@@ -159,44 +160,44 @@ TUTTI_API void tutti_replica_set_error(tutti_replica* replica, const char* text)
 typedef struct {
     size_t struct_size;
     /** Reads every device's input and writes every device's output, in the order of devices;
-     * inputs[d] may be outputs[d]. Called once a round, on the thread that came last. NULL: the sum
-     * of dtype, in the order of devices, in the host's memory, or by devices' functions. */
+     * inputs[d] may be outputs[d]. Called once a round, on the last device's thread to push. NULL:
+     * the sum of dtype, in the order of devices, in host memory or by the functions of devices. */
     tutti_status (*combine)(void* user, const void* const* inputs, void* const* outputs,
                             int devices, size_t bytes);
     void* user;
     tutti_dtype dtype;  /**< of the sum: TUTTI_FLOAT32, FLOAT64 or INT64 */
     int64_t timeout_ms; /**< of a pull; < 0: 5 minutes; 0: for ever */
-    /** One for each device (trainer.h): the sum is then made by device 0's functions, on what it
-     *  copied of the others. For FLOAT32 and FLOAT64. NULL: in the host's memory. The list is
-     *  copied; the devices outlive the exchange. */
+    /** One for each device (trainer.h): device 0's functions then add up the inputs, which it copies
+     *  from the other devices. For FLOAT32 and FLOAT64. NULL: host memory. The list is copied; the
+     *  devices outlive the exchange. */
     struct tutti_device* const* devices;
 } tutti_parallel_spec;
 #define TUTTI_PARALLEL_SPEC_INIT \
     { sizeof(tutti_parallel_spec), NULL, NULL, TUTTI_FLOAT32, -1, NULL }
 
-/** An exchange for the replicas of a pool's tutti_parallel_apply: as many devices as run, and
- *  anew with each call. */
+/** An exchange for the replicas of a pool's tutti_parallel_apply: its devices are the replicas of
+ *  the call, and each call starts it anew. */
 TUTTI_API tutti_status tutti_parallel_create(tutti_pool* pool, const tutti_parallel_spec* spec,
                                              tutti_parallel** state);
-/** One for the program's own threads; after a failure it answers with that for ever. */
+/** An exchange for the program's own threads; after a failure all further calls return it. */
 TUTTI_API tutti_status tutti_parallel_create_free(int devices, const tutti_parallel_spec* spec,
                                                   tutti_parallel** state);
-/** Before its pool. NULL is fine. */
+/** Destroy it before its pool. NULL is fine. */
 TUTTI_API void tutti_parallel_destroy(tutti_parallel* state);
-/** Devices that take part now; 0 outside tutti_parallel_apply. */
+/** The number of devices that take part now; 0 outside tutti_parallel_apply. */
 TUTTI_API int tutti_parallel_size(tutti_parallel* state);
-/** Gives a device's contribution to its next round, and says where its result goes. Never waits for
- *  other devices; whoever comes last combines. in and out stay valid until the round is over.
- * round, which may be NULL, is what then and pull want. INVALID under sync = 0 with several
+/** Gives a device's contribution to its next round and the place for its result. Never waits for
+ * other devices; the last device to push combines. in and out stay valid until the round is over.
+ * *round (may be NULL) is the number for then and pull. INVALID under sync = 0 with several
  * replicas, and for sizes that differ between devices. */
 TUTTI_API tutti_status tutti_parallel_push(tutti_parallel* state, int device, const void* in,
                                            void* out, size_t bytes, uint64_t* round);
-/** Has function called once the round is done, or failed (status), on the thread that ends it; at
+/** Calls function once the round is done or has failed (status), on the thread that ends it; at
  *  once if it is over. */
 TUTTI_API tutti_status tutti_parallel_then(tutti_parallel* state, uint64_t round,
                                            void (*function)(void* user, tutti_status status),
                                            void* user);
-/** Waits for the round. The failure of another device is named. */
+/** Waits for the round. The error names another device that failed. */
 TUTTI_API tutti_status tutti_parallel_pull(tutti_parallel* state, uint64_t round);
 /** push, then pull. */
 TUTTI_API tutti_status tutti_parallel_exchange(tutti_parallel* state, int device, const void* in,
@@ -222,15 +223,15 @@ TUTTI_API tutti_status tutti_data_parallel_create(const tutti_data_parallel_spec
                                                   tutti_data_parallel** model);
 /** NULL is fine. */
 TUTTI_API void tutti_data_parallel_destroy(tutti_data_parallel* model);
-/** For exchanges and synchronised layers of the model. */
+/** The pool for exchanges and synchronised layers of the model. */
 TUTTI_API tutti_pool* tutti_data_parallel_pool(tutti_data_parallel* model);
-/** Splits the batch, runs the model, and leaves each output on its device: a list of as many items
- * as devices were used, also where that is one. */
+/** Splits the batch, runs the model, and leaves each output on its device: a list with one item for
+ * each device used, even for one device. */
 TUTTI_API tutti_status tutti_data_parallel_forward(tutti_data_parallel* model,
                                                    const tutti_value* batch, int training,
                                                    int recording, tutti_value** outputs);
 /** Splits the targets as the batch was, and runs loss on each device with the tuple (output,
- * target): a list of losses, each on its device. outputs is what forward gave. */
+ * target): a list of losses, each on its device. outputs is the result of forward. */
 TUTTI_API tutti_status tutti_data_parallel_loss(tutti_data_parallel* model, tutti_replica_fn loss,
                                                 void* user, const tutti_value* outputs,
                                                 const tutti_value* targets, int recording,
@@ -261,7 +262,7 @@ typedef struct {
                                    size_t rows, size_t channels, size_t inner, const double* mean,
                                    const double* inverse, const double* means, const void* gamma,
                                    void* dx);
-    /** Channels of a device's array to the host's doubles, or back. */
+    /** Copies channels of a device's array to the host's doubles, or back. */
     tutti_status (*load)(void* user, int device, const void* from, size_t channels, double* to);
     tutti_status (*store)(void* user, int device, const double* from, size_t channels, void* to);
 } tutti_bn_math;
@@ -283,21 +284,21 @@ typedef struct {
     { sizeof(tutti_sync_bn_spec), 0, 1e-5, 0.1, NULL, NULL, NULL, NULL }
 
 /** A layer for the replicas of pool. Every process makes its layers, and runs them, in the same
- *  order: collective over comm for a pool's first. A replica that fails, other than in evaluation
- *  (by the call's flag, where no layer trains), ends the layers on all hosts: the others' sums fail
- *  with ABORTED and its rank. */
+ *  order; the first layer of a pool is collective over comm. If a replica fails, other than in
+ *  evaluation (the call's flag, if no layer trains), the layers end on all hosts: the sums of other
+ *  ranks fail with ABORTED and its rank. */
 TUTTI_API tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_bn_spec* spec,
                                             tutti_sync_bn** layer);
-/** Before its pool and communicator. NULL is fine. */
+/** Destroy it before its pool and communicator. NULL is fine. */
 TUTTI_API void tutti_sync_bn_destroy(tutti_sync_bn* layer);
-/** One device's part, from inside its replica. Training: statistics of all devices and hosts, added
- *  up; running statistics of every device are updated once. Evaluation: the running statistics, and
- *  nothing is sent. rows may be 0, and differ between devices. */
+/** One device's part, from inside its replica. Training: uses the statistics of all devices and
+ *  hosts, and updates each device's running statistics once. Evaluation: uses the running statistics
+ *  and sends nothing. rows may be 0, and differ between devices. */
 TUTTI_API tutti_status tutti_sync_bn_forward(tutti_sync_bn* layer, int device, int training,
                                              const void* x, size_t rows, size_t inner,
                                              const void* gamma, const void* beta, void* y);
-/** After a training forward. dgamma and dbeta (overwritten; may be NULL) are this device's share:
- * they add up over devices and hosts as all gradients do. */
+/** Call it after a training forward. dgamma and dbeta (overwritten; may be NULL) are this device's
+ * share: the program adds them up over devices and hosts like all gradients. */
 TUTTI_API tutti_status tutti_sync_bn_backward(tutti_sync_bn* layer, int device, const void* x,
                                               const void* dy, size_t rows, size_t inner,
                                               const void* gamma, void* dx, void* dgamma,

@@ -8,7 +8,7 @@
  *     }});
  *     tutti::Value outputs = model.forward(batch);
  *
- * What trainer_parallel.h says of threads, devices and failures holds here too.
+ * The rules of trainer_parallel.h for threads, devices and failures hold here too.
  */
 #ifndef TUTTI_TRAINER_PARALLEL_HPP
 #define TUTTI_TRAINER_PARALLEL_HPP
@@ -32,7 +32,7 @@
 namespace tutti {
 inline namespace cxx {  // as in buffers.hpp
 
-/// An array, anything else, or a list, tuple or map of values. Copies share what they are made of.
+/// An array, a plain pointer, or a list, tuple or map of values. Copies share their contents.
 class Value {
 public:
     Value() = default;
@@ -45,7 +45,7 @@ public:
         return *this;
     }
 
-    /// Keeps the elements.
+    /// Owns the elements.
     template <Element T>
     static Value array(std::vector<T> elements, const std::vector<int64_t>& shape) {
         auto kept = std::make_unique<std::vector<T>>(std::move(elements));
@@ -56,7 +56,7 @@ public:
         kept.release();
         return Value(made);
     }
-    /// Elements that stay the caller's, on a device or (-1) in the host's memory.
+    /// A view of elements that stay the caller's, on a device or (-1) in host memory.
     template <Element T>
     static Value view(std::span<T> elements, const std::vector<int64_t>& shape, int device = -1) {
         const tutti_array described =
@@ -89,9 +89,9 @@ public:
 
     explicit operator bool() const { return handle_ != nullptr; }
     tutti_value_kind kind() const { return tutti_value_kind_of(get()); }
-    /// Items of a list, tuple or map.
+    /// The number of items of a list, tuple or map; 0 for others.
     int size() const { return handle_ ? tutti_value_count(get()) : 0; }
-    /// Empty where there is none.
+    /// The index-th item; empty if there is none.
     Value operator[](int index) const {
         const tutti_value* item = tutti_value_item(get(), index);
         return item ? Value(shared(item)) : Value();
@@ -106,7 +106,7 @@ public:
         const tutti_array* a = tutti_value_array(get());
         return a ? std::vector<int64_t>(a->shape, a->shape + a->dims) : std::vector<int64_t>();
     }
-    /// The elements of an array of T, where the host can touch them.
+    /// The elements of an array of T in host memory.
     template <Element T>
     std::span<T> elements() const {
         const tutti_array* a = tutti_value_array(get());
@@ -154,7 +154,7 @@ private:
     detail::Handle<tutti_value, tutti_value_destroy> handle_;
 };
 
-/// The devices' shares of a batch: as many as have samples. What is no array goes to all.
+/// The devices' shares of a batch: one for each device with samples. All get the plain values.
 inline std::vector<Value> split_and_load(const Value& batch, int devices,
                                          tutti_split_opts opts = TUTTI_SPLIT_OPTS_INIT) {
     std::vector<tutti_value*> parts(devices > 0 ? static_cast<std::size_t>(devices) : 0);
@@ -187,7 +187,7 @@ private:
 using ReplicaFunction = std::function<Value(Replica&)>;
 
 namespace detail {
-// A tutti::Error keeps its status on the way through C; of others the layer takes the text.
+// A tutti::Error keeps its status through the C layer; of other exceptions it keeps the text.
 inline tutti_status call_replica(tutti_replica* replica, void* user) {
     try {
         Replica r(replica);
@@ -221,12 +221,12 @@ public:
     explicit Pool(tutti_pool* pool) : pool_(pool) {}
 
     int size() const { return tutti_pool_size(pool_); }
-    /// On the first `replicas` devices; each replica's output, empty where it gave none.
+    /// Runs work on the first `replicas` devices; returns each replica's output, possibly empty.
     std::vector<Value> apply(int replicas, const ReplicaFunction& work,
                              const ApplyOptions& options = {}) {
         return run(nullptr, replicas, work, options);
     }
-    /// A replica for each input.
+    /// Runs one replica for each input.
     std::vector<Value> apply(const std::vector<Value>& inputs, const ReplicaFunction& work,
                              const ApplyOptions& options = {}) {
         std::vector<const tutti_value*> list;
@@ -252,23 +252,23 @@ private:
     tutti_pool* pool_ = nullptr;
 };
 
-/// An exchange among a process's devices. Advanced; before its pool it goes. Move only.
+/// An exchange among a process's devices (advanced). Destroy it before its pool. Move only.
 class ParallelState {
 public:
     /// Reads every device's input and writes every device's output, in the order of devices.
     using Combine = std::function<void(std::span<const void* const> inputs,
                                        std::span<void* const> outputs, std::size_t bytes)>;
 
-    /// A sum of T; or, with Combine, what that makes of it.
+    /// A sum of dtype, or the result of Combine.
     ParallelState(Pool& pool, tutti_dtype dtype) : ParallelState(pool.get(), 0, dtype, {}) {}
     ParallelState(Pool& pool, Combine combine)
         : ParallelState(pool.get(), 0, TUTTI_FLOAT32, std::move(combine)) {}
-    /// For that many threads of the program's own.
+    /// For one thread of the program's own per device.
     ParallelState(int devices, tutti_dtype dtype) : ParallelState(nullptr, devices, dtype, {}) {}
 
     int size() const { return tutti_parallel_size(get()); }
-    /// This device's contribution to its next round, and where the result goes: as many bytes.
-    /// Both stay valid until the round is over. Never waits.
+    /// Gives this device's contribution to its next round and the place for the result, of the same
+    /// bytes. Both stay valid until the round is over. Never waits.
     template <InputBuffer In, Buffer Out>
     uint64_t push(int device, const In& in, Out&& out) {
         uint64_t round = 0;
@@ -283,7 +283,7 @@ public:
         detail::check_trainer(tutti_parallel_exchange(get(), device, std::ranges::data(in),
                                                       std::ranges::data(out), bytes_of(in, out)));
     }
-    /// Called once the round is over, on the thread that ends it.
+    /// Calls function once the round is over, on the thread that ends it.
     void then(uint64_t round, std::function<void(tutti_status)> function) {
         Parts& parts = *parts_;
         Waiting* waiting = nullptr;
@@ -304,7 +304,7 @@ private:
         std::list<Waiting>::iterator self;
         std::function<void(tutti_status)> function;
     };
-    // The C side's user pointers point here, so this stays in place when the state is moved.
+    // The C layer's user pointers point here, so its address stays when the state is moved.
     struct Parts {
         Combine combine;
         std::mutex mutex;
@@ -371,9 +371,9 @@ public:
         detail::check_trainer(tutti_data_parallel_create(&c, &made));
         handle_.reset(made);
     }
-    /// For exchanges and synchronised layers of the model.
+    /// The pool for exchanges and synchronised layers of the model.
     Pool pool() const { return Pool(tutti_data_parallel_pool(handle_.get())); }
-    /// A list of outputs, each on its device, also where it is one.
+    /// A list of outputs, each on its device, even for one device.
     Value forward(const Value& batch, bool training = true, bool recording = true) {
         tutti_value* outputs = nullptr;
         detail::check_trainer(
@@ -396,7 +396,8 @@ private:
     detail::Handle<tutti_data_parallel, tutti_data_parallel_destroy> handle_;
 };
 
-/// Batch-norm over the joined batch of all devices and hosts. Before its pool it goes. Move only.
+/// Batch-norm over the joined batch of all devices and hosts. Destroy it before its pool. Move
+/// only.
 class SyncBatchNorm {
 public:
     struct Spec {

@@ -33,7 +33,7 @@ inline ShardRange shard_range(int64_t classes, int shards, int shard) {
     detail::check_trainer(tutti_shard_range(classes, shards, shard, &range.first, &range.count));
     return range;
 }
-/// Labels as a shard sees them.
+/// Labels mapped to the shard's own classes (tutti_shard_index).
 inline std::vector<int64_t> shard_index(std::span<const int64_t> labels, int64_t classes,
                                         int shards, int shard, int64_t ignore) {
     std::vector<int64_t> out(labels.size());
@@ -43,7 +43,7 @@ inline std::vector<int64_t> shard_index(std::span<const int64_t> labels, int64_t
 }
 
 /// This rank's part of a fully-connected layer with softmax cross-entropy. Buffers are float32 of
-/// the kind of memory that the arithmetic's alloc gives. Before its communicator it goes. Move
+/// the kind of memory that the arithmetic's alloc gives. Destroy it before its communicator. Move
 /// only.
 class ShardedLinear {
 public:
@@ -71,7 +71,7 @@ public:
     /// The classes of this rank: the rows of its weight.
     ShardRange own() const { return own_; }
 
-    /// Collective: the loss of all ranks' samples. x has a row for each label.
+    /// Collective: the mean loss of all ranks' samples. x has a row for each label.
     double forward(std::span<const float> x, std::span<const int64_t> labels,
                    std::span<const float> weight, std::span<const float> bias = {}) {
         need("x", x.size(), labels.size() * features_);
@@ -84,7 +84,7 @@ public:
         batch_ = labels.size();
         return loss;
     }
-    /// Collective, once after a forward: overwrites gradients, complete as they are.
+    /// Collective, once after a forward: overwrites the gradients; do not reduce them.
     void backward(double loss_scale, std::span<const float> weight, std::span<float> dx,
                   std::span<float> dweight, std::span<float> dbias = {}) {
         need("weight", weight.size(), weights());

@@ -9,9 +9,9 @@
  *
  * Buffers are contiguous ranges (vector, array, span) of a standard integer, float, double or
  * std::byte; other element types (16- and 8-bit floats) go through the C API. Counts follow from
- * the ranges' sizes, which are checked. A range that a rank has no use for (out of a gather that is
- * not the root) may be empty, such as std::span<float>(). What tutti.h says of threads, aliasing
- * and deadlines holds here too.
+ * the ranges' sizes, which are checked. A range that a rank does not use (out of a gather on ranks
+ * other than root) may be empty, such as std::span<float>(). The rules of tutti.h for threads,
+ * aliasing and deadlines hold here too.
  */
 #ifndef TUTTI_TUTTI_HPP
 #define TUTTI_TUTTI_HPP
@@ -46,13 +46,13 @@ public:
     int local_size() const { return tutti_comm_local_size(get()); }
     int ring_count() const { return tutti_comm_ring_count(get()); }
     int host_count() const { return tutti_comm_host_count(get()); }
-    /// -1: there is no such rank.
+    /// The index of the rank's host; -1 if there is no such rank.
     int host_of(int rank) const { return tutti_comm_host_of(get(), rank); }
     /// From any thread: fails every operation on all ranks.
     void abort() { check(tutti_comm_abort(get())); }
     tutti_comm* get() const { return comm_.get(); }
 
-    /// Device memory: as the C functions of these names.
+    /// Device memory: as the C functions of the same names.
     void set_device_stream(void* stream) { check(tutti_comm_set_device_stream(get(), stream)); }
     void use_device(int device) { check(tutti_comm_use_device(get(), device)); }
     void sync_calc_stream(void* stream) { check(tutti_sync_calc_stream(get(), stream)); }
@@ -60,7 +60,7 @@ public:
     void sync(int64_t timeout_ms = -1) { check(tutti_comm_sync(get(), timeout_ms)); }
 
     /// Collective: a communicator of the ranks that give the same color (>= 0), ranked by key, then
-    /// by their rank here; nothing for a color < 0.
+    /// by their rank here; nullopt for a color < 0.
     std::optional<Communicator> split(int color, int key = 0) {
         tutti_comm* part = nullptr;
         check(tutti_comm_split(get(), color, key, &part));
@@ -72,21 +72,21 @@ public:
         check(tutti_comm_split_host(get(), key, &part));
         return Communicator(part);
     }
-    /// Collective: the same ranks again, with an order of operations of their own.
+    /// Collective: another communicator of the same ranks, with its own order of operations.
     Communicator dup() {
         tutti_comm* copy = nullptr;
         check(tutti_comm_dup(get(), &copy));
         return Communicator(copy);
     }
 
-    /// A buffer that networks know in advance; it ends before this communicator does.
+    /// A buffer registered with the networks; destroy it before this communicator.
     template <Element T>
     Memory<T> allocate(std::size_t count) {
         return Memory<T>(get(), count);
     }
 
-    /// A sum of which this rank's contribution is multiplied by scalar first, unrounded; for
-    /// buffers of its type, and for no other communicator. All ranks make them in the same order.
+    /// A sum that first multiplies this rank's contribution by scalar, without rounding; for
+    /// buffers of scalar's type on this communicator. All ranks make them in the same order.
     template <Element T>
     Operator premul_sum(T scalar) {
         tutti_op op = -1;
@@ -94,13 +94,13 @@ public:
         return Operator(op);
     }
 
-    /// To rank dest, whose receive has the same tag.
+    /// Sends to rank dest; its receive has the same tag.
     template <InputBuffer I>
     void send(const I& in, int dest, int tag = 0) {
         check(tutti_send(get(), std::ranges::data(in), std::ranges::size(in), detail::dtype_in<I>,
                          dest, tag));
     }
-    /// From rank source or TUTTI_ANY_SOURCE; out may be longer than what comes.
+    /// Receives from rank source or TUTTI_ANY_SOURCE; out may be longer than the message.
     template <Buffer O>
     tutti_recv_status recv(O&& out, int source, int tag = 0) {
         tutti_recv_status status{};
@@ -138,13 +138,13 @@ public:
         allreduce(buffer, buffer, op);
     }
     /// Several inputs on this rank (a range of ranges, each of out's size), with one rounding. out
-    /// may be one of them. As many on each rank as it likes, but for avg.
+    /// may be one of them. Their number may differ between ranks, except for avg.
     template <InputList L, Buffer O>
     void allreduce_multi(const L& ins, O&& out, tutti_op op = TUTTI_SUM) {
         const auto starts = detail::starts_of(ins, std::ranges::size(out));
         run(tutti_allreduce_multi, multi_arguments<L>(starts, out), op);
     }
-    /// out of root becomes the same; out of the others is not used.
+    /// As allreduce, but only root's out gets the result; out of other ranks is not used.
     template <InputBuffer I, Buffer O>
     void reduce(const I& in, O&& out, tutti_op op = TUTTI_SUM, int root = 0) {
         run(tutti_reduce, reduce_arguments(in, out, root), op, root);
@@ -154,7 +154,7 @@ public:
     void reduce(B&& buffer, tutti_op op = TUTTI_SUM, int root = 0) {
         reduce(buffer, buffer, op, root);
     }
-    /// buffer of every rank becomes root's.
+    /// Copies root's buffer to every rank's.
     template <Buffer B>
     void broadcast(B&& buffer, int root = 0) {
         check(tutti_broadcast(get(), std::ranges::data(buffer), std::ranges::size(buffer),
@@ -162,7 +162,7 @@ public:
     }
     /// Returns when every rank has called it.
     void barrier() { check(tutti_barrier(get())); }
-    /// name: what it is for (tutti_ibarrier); other names on other ranks are a MISMATCH.
+    /// name: the operation that begins with it (tutti_ibarrier); if names differ: MISMATCH.
     void barrier(const char* name) {
         tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
         opts.name = name;
@@ -188,12 +188,12 @@ public:
     void reduce_scatter(B&& buffer, tutti_op op = TUTTI_SUM) {
         reduce_scatter(buffer, own_block(buffer), op);
     }
-    /// out of root becomes every rank's in, in rank order; out of the others is not used.
+    /// out of root becomes every rank's in, in rank order; out of other ranks is not used.
     template <InputBuffer I, Buffer O>
     void gather(const I& in, O&& out, int root = 0) {
         run(tutti_gather, gather_arguments(in, out, root), root);
     }
-    /// out becomes this rank's block of root's in; in of the others is not used.
+    /// out becomes this rank's block of root's in; in of other ranks is not used.
     template <InputBuffer I, Buffer O>
     void scatter(const I& in, O&& out, int root = 0) {
         run(tutti_scatter, scatter_arguments(in, out, root), root);
@@ -229,8 +229,8 @@ public:
         exscan(buffer, buffer, op);
     }
 
-    // The v forms: blocks of different lengths. Displacements say where they start; empty: one
-    // after the other.
+    // The v forms: blocks of different lengths. Displacements are their starts; empty: one after
+    // the other.
     /// out becomes every rank's in, in rank order: counts[r] elements from rank r.
     template <InputBuffer I, Buffer O>
     void allgatherv(const I& in, O&& out, Counts counts, Counts displacements = {}) {
@@ -241,14 +241,14 @@ public:
     void reduce_scatterv(const I& in, O&& out, Counts counts, tutti_op op = TUTTI_SUM) {
         run(tutti_reduce_scatterv, reduce_scatterv_arguments(in, out, counts), op);
     }
-    /// out of root becomes every rank's in: counts[r] elements from rank r. The others' out and
-    /// lists are not used.
+    /// out of root becomes every rank's in: counts[r] elements from rank r. out and lists of other
+    /// ranks are not used.
     template <InputBuffer I, Buffer O>
     void gatherv(const I& in, O&& out, Counts counts, int root = 0, Counts displacements = {}) {
         run(tutti_gatherv, gatherv_arguments(in, out, counts, root, displacements), root);
     }
     /// out becomes this rank's block of root's in, which has counts[r] elements for each rank r.
-    /// The others' in and lists are not used.
+    /// in and lists of other ranks are not used.
     template <InputBuffer I, Buffer O>
     void scatterv(const I& in, Counts counts, O&& out, int root = 0, Counts displacements = {}) {
         run(tutti_scatterv, scatterv_arguments(in, counts, out, root, displacements), root);
