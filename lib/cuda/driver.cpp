@@ -75,8 +75,8 @@ Result<const Driver*> find_driver(const std::string& path) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     if (const Driver* found = driver()) return found;
-    // A search along the library path takes 20 us, and calls of new shapes ask each time: there is
-    // nothing new as long as nothing was loaded.
+    // A search along the library path takes 20 us, and each call of a new shape would repeat it.
+    // Its result can change only if the process has loaded another library.
     static struct {
         uint64_t loaded = 0;
         std::string path;
@@ -89,7 +89,7 @@ Result<const Driver*> find_driver(const std::string& path) {
         missing = {loaded, path, opened.error()};
         return tl::unexpected(missing.error);
     }
-    // Never unloaded, as nothing can say when its last use is over.
+    // Never unloaded: nothing tells when its last use is over.
     const Driver* kept = new Driver(*std::move(opened));
     found_driver.store(kept, std::memory_order_release);
     return kept;

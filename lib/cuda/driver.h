@@ -1,6 +1,6 @@
-// The CUDA driver as it is found at run time. Its few entry points are declared here, so that one
-// binary is built without any CUDA header and runs with and without a GPU. The driver is not loaded
-// because it exists: only if the program has it in the process already, or a setting names it.
+// The CUDA driver, found at run time. Its few entry points are declared here, so that the build
+// needs no CUDA header and one binary runs with and without a GPU. tutti uses the driver only if
+// the process has loaded it already, or if a setting names it.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace tutti::device {
 
-// The driver's own names for things, as its ABI has them.
+// Types of the driver's ABI.
 using Status = int;
 using Ordinal = int;
 using Address = unsigned long long;
@@ -85,7 +85,7 @@ inline constexpr Status success = 0, not_initialized = 3, not_ready = 600,
     X(error_name, "cuGetErrorName", "cuGetErrorName", Status(Status, const char**))              \
     X(error_text, "cuGetErrorString", "cuGetErrorString", Status(Status, const char**))
 
-/// All of it is there, or there is no driver.
+/// A driver with all entry points; find_driver() refuses one that lacks any.
 struct Driver {
 #define TUTTI_CUDA_MEMBER(member, name, older, ...) \
     template <typename Signature>                   \
@@ -93,23 +93,23 @@ struct Driver {
     member##_type<__VA_ARGS__> member = nullptr;
     TUTTI_CUDA_FUNCTIONS(TUTTI_CUDA_MEMBER)
 #undef TUTTI_CUDA_MEMBER
-    std::string path;  // what was loaded
+    std::string path;  // of the loaded library
     int version = 0;   // 13000 is CUDA 13.0
 };
 
 extern std::atomic<const Driver*> found_driver;
 
-/// The driver, if find_driver() has found one: the only thing that host memory's calls look at.
+/// The driver, if find_driver() has found one. Calls on host memory read nothing else.
 inline const Driver* driver() {
-    // Pairs with the release in find_driver(): whoever sees it sees what is in it.
+    // Pairs with the release in find_driver(): the driver's fields are visible to the reader.
     return found_driver.load(std::memory_order_acquire);
 }
 
-/// Looks for it, anew at each call until it was found; then it stays for good. path "": only if the
-/// process has loaded it itself; "auto": as the system finds it. unsupported says where it looked.
+/// Looks for the driver at each call until one is found, which is then kept for ever. path "": only
+/// if the program has loaded it; "auto": the system's search. unsupported lists the paths tried.
 Result<const Driver*> find_driver(const std::string& path);
 
-/// The Error of a call of the driver's that failed: "doing: CUDA_ERROR_… (text)".
+/// The Error of a failed driver call: "doing: CUDA_ERROR_… (text)".
 Error driver_error(const Driver& driver, Status status, const std::string& doing);
 
 /// The status of a driver's call as a Result.

@@ -70,7 +70,7 @@ Result<> Context::runs(StreamHandle stream) const {
                     "legacy default stream would wait for it",
                     device())
             .advice("give tutti a stream of its own (tutti_comm_set_device_stream)");
-    // A failed query is no refusal: the launch fails too, and reports the error to all ranks.
+    // If the query fails, the launch will fail too, and reports the error to all ranks.
     if (status != success || !capturing) return {};
     return fail(Code::unsupported,
                 "the device stream is being captured into a CUDA graph, which cannot hold the part "
@@ -119,7 +119,7 @@ Result<> DeviceEvent::hold(StreamHandle stream) const {
 Result<bool> DeviceEvent::passed() const {
     const BesideCaptures beside(context_.driver());
     const Status status = context_.driver().event_query(handle_);
-    // A driver that minds the capture all the same will tell afterwards.
+    // Not an error: if the driver does fail the capture, a later call reports it.
     if (status == not_ready || status == capture_unsupported) return false;
     TUTTI_TRY(check(context_.driver(), status, "waiting for the GPU"));
     return true;

@@ -1,4 +1,4 @@
-// Owners of what the driver hands out, and the context they live in.
+// Owners of driver objects (streams, events, memory), and their context.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tutti::device {
 
-/// 90 for compute capability 9.0; 0 where the driver does not say.
+/// 90 for compute capability 9.0; 0 if the driver does not say.
 int capability_of(const Driver& driver, Ordinal device);
 
 /// The name of a default stream that is each thread's own, CU_STREAM_PER_THREAD.
@@ -18,13 +18,13 @@ inline StreamHandle per_thread_stream() {
     return reinterpret_cast<StreamHandle>(std::uintptr_t{2});
 }
 
-/// The stream's device. For default streams, and where the driver cannot tell: the calling thread's
+/// The stream's device. For default streams, or if the driver cannot tell: the calling thread's
 /// current device, or 0.
 Ordinal device_of(const Driver& driver, StreamHandle stream);
 
-/// As long as it lives, this thread may call what might disturb a graph that another thread
-/// captures meanwhile. The driver would refuse it, and end that capture; nothing of ours touches
-/// its streams.
+/// While it lives, this thread may make driver calls that are unsafe during a graph capture of
+/// another thread. Otherwise the driver would refuse them and end that capture. tutti never touches
+/// the captured streams.
 class BesideCaptures {
 public:
     explicit BesideCaptures(const Driver& driver) : driver_(driver) {
@@ -37,11 +37,11 @@ public:
 
 private:
     const Driver& driver_;
-    int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then the one before
+    int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then the mode before
     bool exchanged_ = false;
 };
 
-/// One device, its primary context held by all copies of this and by what was made in it.
+/// One device. All copies, and all objects made in it, hold its primary context.
 class Context {
 public:
     static Result<Context> retain(const Driver& driver, Ordinal device);
@@ -50,7 +50,7 @@ public:
     Ordinal device() const { return held_->device; }
     ContextHandle handle() const { return held_->handle; }
 
-    /// Current on this thread as long as it lives, whatever was current before, beside captures.
+    /// Makes the context current on this thread while it lives, and allows captures beside it.
     class Scope {
     public:
         explicit Scope(const Context& context)
@@ -69,11 +69,11 @@ public:
         bool pushed_ = false;
     };
 
-    /// invalid if that stream is another device's. nullptr, the legacy default stream, is
-    /// everyone's.
+    /// invalid if the stream belongs to another device. nullptr, the legacy default stream, belongs
+    /// to every device.
     Result<> owns(StreamHandle stream) const;
-    /// unsupported while what is put on that stream becomes part of a graph, or ends the capture of
-    /// one.
+    /// unsupported while a graph is captured on the stream, or while work on it would end a
+    /// capture.
     Result<> runs(StreamHandle stream) const;
 
 private:
@@ -112,11 +112,11 @@ public:
     DeviceEvent& operator=(DeviceEvent&&) = delete;
     ~DeviceEvent();
 
-    /// Marks the end of what is on the stream by now.
+    /// Marks the end of the work that is now on the stream.
     Result<> record(StreamHandle stream) const;
     /// Makes later work on that stream wait for the mark.
     Result<> hold(StreamHandle stream) const;
-    /// Whether the mark was passed. Never waits.
+    /// Whether the stream has passed the mark. Never waits.
     Result<bool> passed() const;
 
 private:
@@ -125,8 +125,8 @@ private:
     EventHandle handle_;
 };
 
-/// Host memory that a device copies to and from by itself. Made and freed while nothing runs: both
-/// wait for the device, and a collective's kernel may be what it would wait for.
+/// Pinned host memory, for copies by the device. Allocated and freed while no collective runs: both
+/// wait for the device, and so for a collective's kernel.
 class PinnedBuffer {
 public:
     static Result<PinnedBuffer> allocate(const Context& context, std::size_t bytes);
@@ -144,8 +144,8 @@ private:
     std::span<std::byte> memory_;
 };
 
-/// Memory on the device, for what is under way between its own kernels. Made and freed while
-/// nothing runs, as pinned memory.
+/// Device memory for data between kernels. Allocated and freed while no collective runs, as pinned
+/// memory.
 class DeviceBuffer {
 public:
     static Result<DeviceBuffer> allocate(const Context& context, std::size_t bytes);
@@ -153,7 +153,7 @@ public:
         : context_(other.context_), address_(std::exchange(other.address_, 0)) {}
     DeviceBuffer& operator=(DeviceBuffer&&) = delete;
     ~DeviceBuffer();
-    /// Not for the host to touch.
+    /// The host must not access it.
     std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
 
 private:

@@ -1,4 +1,4 @@
-// Kernels of our own, as an image that the driver loads.
+// tutti's own kernels, an image that the driver loads.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace tutti::device {
 
 class Kernels {
 public:
-    /// The driver compiles what it has no machine code for: seconds, at the first time. It may wait
-    /// for the device. unsupported for an image that is empty.
+    /// If the image has no machine code for the device, the driver compiles it, which takes seconds
+    /// the first time. May wait for the device. unsupported for an empty image.
     static Result<Kernels> load(const Context& context, std::string_view image);
     Kernels(Kernels&& other) noexcept
         : context_(other.context_), module_(std::exchange(other.module_, nullptr)) {}

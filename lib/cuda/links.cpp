@@ -7,7 +7,7 @@ namespace {
 
 constexpr int native_atomics = 3;  // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 
-// The driver has no question for NVLink, but atomics between GPUs pass over nothing else.
+// The driver has no query for NVLink, but only NVLink carries atomics between GPUs.
 Result<Link> link(const Driver& driver, Ordinal from, Ordinal to) {
     if (from == to) return Link::self;
     int reaches = 0, atomics = 0;

@@ -10,8 +10,8 @@ namespace tutti::device {
 
 enum class Link : uint8_t {
     self,
-    nvlink,  // each reaches the other's memory, atomically too
-    pcie,    // each reaches the other's memory
+    nvlink,  // each accesses the other's memory, with atomics
+    pcie,    // each accesses the other's memory
     host,    // copies go through the host's memory
 };
 std::string_view link_name(Link link);

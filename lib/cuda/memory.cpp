@@ -17,7 +17,7 @@ struct StackRange {
     bool has(std::uintptr_t at) const { return at >= begin && at < end; }
 };
 
-// A thread's stack stays where it is as long as the thread can ask.
+// A thread's stack does not move while the thread runs, so the answer may be cached.
 StackRange find_stack() {
     pthread_attr_t attributes;
     if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {};
@@ -26,14 +26,14 @@ StackRange find_stack() {
     const bool known = pthread_attr_getstack(&attributes, &low, &bytes) == 0;
     pthread_attr_destroy(&attributes);
     const auto begin = reinterpret_cast<std::uintptr_t>(low);
-    // The first thread's grows down to a limit that may be none at all: only what it has used.
+    // The main thread's stack grows, and its limit may be infinite: count only the used part.
     const auto used = reinterpret_cast<std::uintptr_t>(&attributes);
     return known ? StackRange{std::max(begin, used - std::min<std::uintptr_t>(used, 64 * 1024)),
                               begin + bytes}
                  : StackRange{};
 }
 
-// The kernel maps nothing between the start of the heap and its present end.
+// The kernel maps no other memory between the start of the heap and its present end.
 bool in_heap(std::uintptr_t at) {
     static const std::uintptr_t begin = process_field(0, ProcessField::heap_begin);
     return begin != 0 && at >= begin && at < reinterpret_cast<std::uintptr_t>(::sbrk(0));
@@ -48,8 +48,8 @@ bool surely_host(std::uintptr_t at) {
 constexpr int attribute_memory_type = 2, attribute_is_managed = 8, attribute_ordinal = 9;
 constexpr unsigned type_device = 2;
 
-// The driver is about to be unloaded, or has nothing for this thread to look at. The other answers
-// are a device's failure, which every call hears of from then on.
+// The driver is shutting down, or has no device or context for this thread. Any other error is a
+// device's failure, which every later call reports.
 bool has_no_devices(Status status) {
     constexpr Status invalid_value = 1, deinitialized = 4, invalid_context = 201;
     return status == not_initialized || status == invalid_value || status == deinitialized ||

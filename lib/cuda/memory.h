@@ -1,4 +1,4 @@
-// Which memory a pointer leads to: the host's, or a device's.
+// Tells whether a pointer is host memory or a device's.
 #pragma once
 
 #include "cuda/driver.h"
@@ -15,16 +15,16 @@ struct MemoryKind {
 /// "host memory", "memory of device 0"
 std::string describe(MemoryKind kind);
 
-/// Asks the driver, unless the address can only be the host's: the program's data, its heap and the
-/// calling thread's stack never become a device's. Answers are not kept, as other addresses change
-/// hands without a word to us. system where the driver answers nothing any more, as after an error
-/// of the device's: then only it could tell a device's memory from the host's. Any thread.
+/// Asks the driver, unless the address is surely the host's: the heap and the calling thread's
+/// stack are never device memory. Answers are not cached, because other addresses may be freed and
+/// reused without notice. system if the driver no longer answers, as after a device error: then
+/// nothing can tell device memory from host memory. Any thread.
 Result<MemoryKind> ask_driver(const Driver& driver, const void* pointer);
 
-/// Whether it is memory that the driver moves between host and device as either uses it.
+/// Whether it is managed memory, which the driver migrates between host and device.
 Result<bool> is_managed(const Driver& driver, const void* pointer);
 
-/// Without a driver, one load. NULL is the host's.
+/// Costs one load without a driver. NULL is host memory.
 inline Result<MemoryKind> memory_of(const void* pointer) {
     const Driver* found = driver();
     if (!found) [[likely]]

@@ -1,4 +1,4 @@
-// Pinned memory that is used again and again: allocating and freeing it may wait for the device.
+// A pool of pinned memory, because allocating and freeing it may wait for the device.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace tutti::device {
 
-/// Any thread. Outlives what was taken from it.
+/// Any thread. Outlives its leases.
 class PinnedPool {
 public:
     explicit PinnedPool(Context context) : context_(std::move(context)) {}
@@ -20,9 +20,9 @@ public:
     };
     using Lease = std::unique_ptr<PinnedBuffer, GiveBack>;
 
-    /// The smallest that was given back and is large enough; nullptr: there is none.
+    /// The smallest free block that is large enough; nullptr: there is none.
     Lease reuse(std::size_t bytes);
-    /// A new one: while nothing runs that the driver might wait for.
+    /// Allocates a block. Call it while no work runs that the driver might wait for.
     Result<Lease> allocate(std::size_t bytes);
 
 private:

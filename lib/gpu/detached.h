@@ -9,13 +9,14 @@
 
 namespace tutti {
 
-/// The issuing thread's.
+/// Only the issuing thread uses it.
 class Detached {
 public:
     explicit Detached(DeviceSide& side) : side_(side) {}
 
     bool empty() const { return requests_.empty(); }
-    /// Keeps what `start` starts. Makes the place first, as a started request has to be kept.
+    /// Keeps the request that `start` starts. Reserves the place first: a started request must be
+    /// kept.
     template <typename Start>
     Result<> keep(Start start) {
         std::list<std::unique_ptr<Request>> one(1);
@@ -23,9 +24,9 @@ public:
         requests_.splice(requests_.end(), one);
         return {};
     }
-    /// Drops those that are done; the first failure among them, which the next call has to report.
+    /// Drops operations that are done; returns their first failure, for the next call to report.
     Result<> take_error();
-    /// Waits for all of them; the first failure.
+    /// Waits for all operations; returns the first failure.
     Result<> sync(int64_t timeout_ms);
     void clear() { requests_.clear(); }
 

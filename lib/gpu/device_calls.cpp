@@ -11,7 +11,7 @@ constexpr int most_attempts = 8;
 
 }  // namespace
 
-// Each pointer is asked about once: the driver's answer costs more than the rest of the look.
+// Asks the driver once for each pointer: its answer costs more than the other checks.
 Result<Kinds> DeviceCalls::ask(const void* in, const void* out) const {
     Kinds kinds;
     TUTTI_ASSIGN(kinds.in, side_.memory_of(in));
@@ -23,8 +23,8 @@ Result<Kinds> DeviceCalls::ask(const void* in, const void* out) const {
     return kinds;
 }
 
-// The inputs go through the host, but all from one place. Nobody looks at the inputs of a call
-// without elements.
+// The inputs go through the host, but all of them must be in one memory. A call without elements
+// does not look at its inputs.
 Result<Kinds> DeviceCalls::kinds_of_list(const OffloadCall& asked) const {
     TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(asked.out));
     if (asked.call.count == 0 && !kind.on_device()) return Kinds{};
@@ -39,12 +39,12 @@ Result<Kinds> DeviceCalls::kinds_of_list(const OffloadCall& asked) const {
     return Kinds{kind, kind};
 }
 
-// The kinds of the buffers that this rank uses; where it uses one, both are that one's.
+// The kinds of the buffers that this rank uses; if it uses one buffer, that one's kind for both.
 Result<Kinds> DeviceCalls::kinds_of_used(const Call& call, const Kinds& both) const {
     const BufferRange a = range_of(call, side_.rank(), side_.core.size(), Space::input);
     const BufferRange b = range_of(call, side_.rank(), side_.core.size(), Space::output);
     const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
-    // Without any blocks a rank is where its pointers say: the others' call is on a device.
+    // A rank without blocks still takes part: its pointers tell the device of the call.
     if (!has_in && !has_out && call.uneven) return Kinds{both.device(), both.device()};
     Kinds kinds;
     if (has_in) kinds.in = both.in;
@@ -115,7 +115,7 @@ Result<DeviceCalls::ResolvedCall> DeviceCalls::resolve(const OffloadCall& asked)
     TUTTI_TRY(side_.core.planner.check(asked.call, asked.stream));
     void* const stream = asked.queue ? asked.queue : devices.stream;
     device::Ordinal device = devices.joined() ? devices.device : both.device().device;
-    // A rank without any blocks is where its stream is.
+    // A rank without blocks may have no device pointer: take the stream's device.
     if (device < 0)
         device = device::device_of(*device::driver(), static_cast<device::StreamHandle>(stream));
     TUTTI_TRY(path_.queues.check_runs(device, stream));
@@ -123,7 +123,7 @@ Result<DeviceCalls::ResolvedCall> DeviceCalls::resolve(const OffloadCall& asked)
     return ResolvedCall{asked, both, device, stream, in_place};
 }
 
-/// The call with the way that it goes.
+/// The call with its path.
 Result<Call> DeviceCalls::routed(const ResolvedCall& resolved) const {
     Call call = resolved.asked.call;
     TUTTI_ASSIGN(call.path, side_.planner.path_of(call, {resolved.in_place, resolved.kinds.mixed()},
@@ -153,7 +153,7 @@ Result<std::unique_ptr<DeviceRequest>> DeviceCalls::make_request(const ResolvedC
     return request;
 }
 
-// nullptr: a mismatch came and went meanwhile, and everyone joins anew.
+// nullptr: the ranks had a mismatch in the meantime, and all must join again.
 Result<std::unique_ptr<Request>> DeviceCalls::attempt(const ResolvedCall& resolved) {
     Core& core = side_.core;
     Admission& admission = side_.issuer.admission();

@@ -1,5 +1,5 @@
-// Collectives on device memory: recognised by their buffers, launched by the caller in the order of
-// the calls, and polled from then on.
+// Collectives on device memory: recognised by their buffers, launched by the calling thread in the
+// order of the calls, and then polled.
 #pragma once
 
 #include "gpu/device_join.h"
@@ -9,19 +9,19 @@
 
 namespace tutti {
 
-/// The issuing thread's.
+/// Only the issuing thread uses it.
 class DeviceCalls {
 public:
     DeviceCalls(DeviceSide& side, const LaunchPath& path) : side_(side), path_(path) {}
 
-    /// Whether the buffers, or where there are none the caller, say that the call is a device's.
-    /// Fills in where the buffers are.
+    /// Whether the call is a device's, by its buffers or, without buffers, by its stream. Fills in
+    /// the buffers' kinds.
     Result<bool> takes(OffloadCall& asked) const;
-    /// A call that takes() has looked at.
+    /// Starts a call that takes() has accepted.
     Result<std::unique_ptr<Request>> start(const OffloadCall& asked);
 
 private:
-    /// One call, with what was found out about it.
+    /// One call with its buffers' kinds, device and stream.
     struct ResolvedCall {
         const OffloadCall& asked;
         Kinds kinds;

@@ -61,7 +61,7 @@ bool DeviceGroupBatch::holds(const DeviceLauncher& launcher, const Request& requ
     });
 }
 
-// Whatever goes wrong with one, the others are launched: their ranks are not to be left waiting.
+// If one launch fails, the others are still launched, so that their ranks do not wait in vain.
 void DeviceGroupBatch::launch(const std::vector<GatheredLaunch*>& all) {
     const DeviceLibrary* library = nullptr;
     uint32_t parts = 0;
@@ -74,7 +74,7 @@ void DeviceGroupBatch::launch(const std::vector<GatheredLaunch*>& all) {
             for (GatheredLaunch* w : all) {
                 if (!w->launched || part >= w->launcher->parts(*w->device)) continue;
                 w->launched = step(*w);
-                // At once: this thread's next rank may be waiting for this one's.
+                // Report now: this thread's next launch may wait for this rank's.
                 if (!w->launched) w->launcher->report_failure(*w->request, w->launched.error());
             }
         };

@@ -18,7 +18,7 @@ struct DevicePart;
 struct DeviceLaunch;
 struct Request;
 
-/// A thread's own.
+/// Each thread has its own.
 class DeviceGroupBatch final : public LaunchBatch {
 public:
     static DeviceGroupBatch& here();
@@ -28,21 +28,23 @@ public:
         return {};
     }
     bool gathering() const override { return depth_ > 0; }
-    /// For add(), which then needs no memory: what has its place in the order has to be launched.
+    /// Reserves memory, so that add() cannot fail: a request with its place in the order must be
+    /// launched.
     void make_room();
-    /// A request that has its place in the order; launched by close().
+    /// Adds a request that has its place in the order; close() launches it.
     void add(std::shared_ptr<DeviceLauncher> launcher, const DeviceLaunch& launch);
-    /// The messages among those.
+    /// The messages among the requests.
     std::vector<const DeviceMessages*> messages() const;
     /// Drops the launches of a communicator that is destroyed.
     void forget(const DeviceLauncher& launcher);
-    /// Whether any of its collectives is still to be launched by this thread; on that stream.
+    /// Whether this thread has still to launch one of its collectives (on that stream).
     bool holds(const DeviceLauncher& launcher) const;
     bool holds(const DeviceLauncher& launcher, uint32_t stream) const;
-    /// Whether that is, or has its place behind what is: until close() nothing ends it.
+    /// Whether the request is gathered, or ordered behind a gathered one: it cannot end before
+    /// close().
     bool holds(const DeviceLauncher& launcher, const Request& request) const;
     void after_close(std::function<void()> work) override { after_.push_back(std::move(work)); }
-    /// The first failure; each request has its own too. invalid: nothing is open.
+    /// Returns the first failure; each request keeps its own. invalid: no batch is open.
     Result<> close() override;
 
 private:

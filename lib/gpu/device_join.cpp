@@ -38,8 +38,8 @@ Call host_call(Collective collective, std::size_t bytes) {
     return call;
 }
 
-/// unsupported, in the same words on every rank, unless all can join one group, or those of each
-/// host one of their own.
+/// unsupported, with the same text on every rank, unless all ranks can join one group, or the ranks
+/// of each host a group of their own.
 Result<> check_seats(const std::vector<Seat>& seats, const Hosts* by_host) {
     const auto apart = [by_host](std::size_t a, std::size_t b) {
         return by_host &&
@@ -116,7 +116,7 @@ Result<> DeviceJoin::join_library(device::Ordinal device) {
     return {};
 }
 
-// The same on every rank: it follows from the setting, the hosts, and what all have said.
+// The same on every rank: it follows from the setting, the hosts, and the seats of all ranks.
 Result<DeviceMode> DeviceJoin::agree(device::Ordinal device) {
     const Hosts& hosts = *side_.core.group.hosts();
     const HostShape& shape = hosts.shape();
@@ -169,7 +169,7 @@ Result<DeviceMode> DeviceJoin::agree(device::Ordinal device) {
     return inside ? DeviceMode::hierarchical : DeviceMode::staged;
 }
 
-// The first of each group makes it; all hear whether all could.
+// The first rank of each group makes the identifier; every rank learns whether all could.
 Result<std::vector<std::byte>> DeviceJoin::share_id(bool of_host) {
     const Hosts& hosts = *side_.core.group.hosts();
     const auto leader = [&](Rank host) { return of_host ? hosts.member(host, 0) : Rank{0}; };
@@ -232,7 +232,7 @@ Result<std::shared_ptr<DeviceGroup>> DeviceJoin::make_group(device::Ordinal devi
     return *group;
 }
 
-// To a group that was joined just now: in the order in which they came.
+// Registers the known memory with a new group, in the order in which it was added.
 Result<> DeviceJoin::register_memory() {
     for (const Devices::RegisteredMemory& known : side_.devices.memory)
         TUTTI_TRY(side_.devices.group->add_memory(known.data, known.bytes, known.window));

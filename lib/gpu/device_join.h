@@ -1,5 +1,5 @@
 // Joins a communicator's ranks in a device library's group: they exchange their devices, rank 0
-// broadcasts an identifier, all join, and all learn whether every rank could. Ranks issue calls in
+// broadcasts an identifier, all join, and every rank learns whether all could. Ranks issue calls in
 // the same order, so each joins at its first call on device memory.
 #pragma once
 
@@ -7,25 +7,25 @@
 
 namespace tutti {
 
-/// The issuing thread's.
+/// Only the issuing thread uses it.
 class DeviceJoin {
 public:
     explicit DeviceJoin(DeviceSide& side) : side_(side) {}
 
     /// Joins the other ranks on that device, unless they have joined since the last mismatch.
     Result<> join(device::Ordinal device);
-    /// The same as a call of its own.
+    /// Joins as a separate call (tutti_comm_use_device).
     Result<> use(device::Ordinal device);
     /// invalid while this thread gathers launches: the other ranks may be waiting for it.
     Result<> may_join() const;
-    /// In order where that is possible: the others leave too, or a deadline ends it.
+    /// Leaves in order if the other ranks leave too; a deadline bounds it.
     void leave();
 
-    /// Whether what is split off this communicator shares its group's resources.
+    /// Whether communicators split off this one share its group's resources.
     bool splits() const;
     /// nullptr for a rank that joins no part.
     std::unique_ptr<OffloadShare> split(const OffloadSplit& part);
-    /// A part of which some rank got no group has none: it joins like any other communicator.
+    /// If some rank of the part got no group, the part has none and joins like a new communicator.
     Result<> adopt(std::unique_ptr<OffloadShare> share);
 
 private:

@@ -24,7 +24,7 @@ bool DeviceLauncher::is_cancelled(const Request& request) {
     side_.core.endpoint->pump();
     side_.progress.check_deadlines();
     if (!side_.core.failure_protocol.alarm()) return false;
-    // A message belongs to no operation's epoch: only the end of all ends it.
+    // A message belongs to no collective's epoch: only the communicator's failure ends it.
     return request.plan ? side_.core.failure_protocol.verdict(request.tag.sequence).has_value()
                         : side_.core.failure_protocol.fatal_error().has_value();
 }

@@ -9,15 +9,15 @@ namespace tutti {
 class DeviceJoin;
 class DeviceQueues;
 
-/// The issuing thread's. The steps are apart for launches that a thread gathers
-/// (device_group_batch.h): each waits for nothing that comes in a later one.
+/// Only the issuing thread uses it. The steps are separate for gathered launches
+/// (device_group_batch.h): no step waits for a later one.
 class DeviceLauncher {
 public:
     explicit DeviceLauncher(DeviceSide& side) : side_(side) {}
 
-    /// All steps, or adds it to what this thread gathers. Not with the stream owned: it may have to
-    /// wait for NCCL, and a thread that applies a mismatch meanwhile needs the stream. The request
-    /// stays as it is until it is launched.
+    /// Runs all steps, or adds the request to this thread's batch. The caller must not hold the
+    /// stream: the launch may wait for NCCL, and a thread that applies a mismatch in the meantime
+    /// needs the stream. The request does not change until it is launched.
     Result<> launch(const DeviceLaunch& launch);
 
     const DeviceLibrary* library() const { return side_.devices.library.get(); }
@@ -36,7 +36,7 @@ private:
     DeviceSide& side_;
 };
 
-/// The parts that a call or messages on device memory go through.
+/// The objects that a call or messages on device memory use.
 struct LaunchPath {
     DeviceQueues& queues;
     DeviceJoin& join;

@@ -10,7 +10,7 @@ constexpr std::size_t device_memory_unit = std::size_t{2} << 20;
 
 }  // namespace
 
-// Every rank's, in the same order: what makes a window of it is collective.
+// All ranks allocate in the same order, because the registration of a window is collective.
 Result<std::byte*> DeviceMemory::allocate(std::size_t bytes) {
     if (!side_.devices.joined() || !side_.devices.group)
         return fail(Code::unsupported, "the ranks of this communicator have not joined NCCL")
@@ -18,7 +18,8 @@ Result<std::byte*> DeviceMemory::allocate(std::size_t bytes) {
     TUTTI_TRY(side_.wait_for_idle());
     const std::size_t whole = round_up(std::max<std::size_t>(1, bytes), device_memory_unit);
     auto made = side_.devices.library->allocate(side_.devices.device, whole);
-    // All make a window of it, or none: who has no memory must not leave the others waiting.
+    // All ranks make the window or none does: a rank without memory must not leave the others
+    // waiting.
     const Result<> begun = side_.issuer.begin("mem alloc");
     const auto agreed = begun ? side_.issuer.all_agree(made.has_value())
                               : Result<bool>(tl::unexpected(begun.error()));

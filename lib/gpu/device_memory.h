@@ -1,19 +1,19 @@
-// Device memory that the devices' library knows in advance.
+// Device memory that is registered with the device library.
 #pragma once
 
 #include "gpu/device_side.h"
 
 namespace tutti {
 
-/// The issuing thread's.
+/// Only the issuing thread uses it.
 class DeviceMemory {
 public:
     explicit DeviceMemory(DeviceSide& side) : side_(side) {}
 
-    /// Device memory that the ranks' library maps into each other's. Collective.
+    /// Device memory that the library maps on every rank's device. Collective.
     Result<std::byte*> allocate(std::size_t bytes);
     Result<> add(std::byte* data, std::size_t bytes);
-    /// False: the communicator knows no memory that begins there.
+    /// False: no memory of this communicator begins there.
     Result<bool> remove(std::byte* data, bool handed_out);
 
 private:

@@ -59,7 +59,7 @@ std::optional<Bundle::End> DeviceMessages::advance(bool& moved) {
     return poll.failure ? fail(poll.failure->error) : succeed();
 }
 
-// As on the host, a message that went wrong is one message's trouble; the others are there.
+// As on the host, one failed message does not fail the others.
 std::optional<Bundle::End> DeviceMessages::advance_staged(bool& moved) {
     const Poll poll = moves->progress();
     moved |= poll.moved;
@@ -82,7 +82,7 @@ Bundle::End DeviceMessages::succeed() {
     return {Error{Code::ok, nobody, 0, {}}};
 }
 
-// A collective of other calls has taken aborted ones with it: that is told by itself.
+// aborted: the failure of another call ended these messages too, and is reported on its own.
 Bundle::End DeviceMessages::fail(const Error& why) const {
     Error told = on_rank(rank, wrap(why, "messages on device memory").value());
     if (told.rank == nobody) told.rank = rank;
@@ -104,8 +104,8 @@ bool DeviceMessages::collides(const DeviceMessage& message) const {
     });
 }
 
-/// "rank 1's message of 16 bytes of float32 with tag 3 …", if a witness says something else than
-/// this rank's call; then the messages' data is anyone's.
+/// The mismatch error if a witness differs from this rank's call; then the data of the messages is
+/// undefined.
 std::optional<Error> DeviceMessages::misfit() const {
     for (const Part& part : parts) {
         const DeviceTransfer& asked = part.asked;

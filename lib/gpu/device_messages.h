@@ -1,7 +1,7 @@
-// Messages on device memory that are launched as one group. A device's library matches them by
-// their order alone, so beside each travels a witness on the host: what the sender called it. Where
-// messages are staged, they are the host's own, from and to pinned memory, or to and from the
-// device's where their channel takes that.
+// Messages on device memory that are launched as one group. The device library matches them by
+// their order alone, so a witness with the sender's tag, length and dtype travels on the host
+// beside each. Staged messages are host messages from and to pinned memory, or from and to device
+// memory if their channel accepts that.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-/// One of them, as the caller gave it.
+/// One message, as the caller gave it.
 struct DeviceTransfer {
     explicit DeviceTransfer(const OffloadMessage& given)
         : message{given.sends, given.peer, given.memory, given.bytes},
@@ -43,8 +43,8 @@ struct DeviceMessages final : Bundle {
         DeviceTransfer asked;
         Record record;     // sent, or received
         Transfer on_host;  // of the record; staged: of the message
-        // Staged: its channel takes the device's memory, and pinned memory is only for what comes
-        // of a receive otherwise.
+        // Staged: the channel takes device memory. Pinned memory then only serves a receive whose
+        // message arrives in host memory.
         bool direct = false;
         std::size_t pinned_bytes = 0;
     };
@@ -57,14 +57,14 @@ struct DeviceMessages final : Bundle {
     bool let_go() override;
     std::string describe() const override;
 
-    /// Whether that message shares memory with one of them, not counting two that are sent.
+    /// Whether that message shares memory with one of these, except send with send.
     bool collides(const DeviceMessage& message) const;
 
     const Rank rank;
     const bool staged;
     DevicePart device;
-    std::deque<Part> parts;                  // which do not move
-    std::unique_ptr<DeviceOperation> moves;  // of those that have bytes; nullptr: none have
+    std::deque<Part> parts;                  // a deque: parts do not move in memory
+    std::unique_ptr<DeviceOperation> moves;  // of messages with bytes; nullptr: there are none
 
 private:
     std::optional<Error> misfit() const;

@@ -10,9 +10,8 @@
 namespace tutti {
 namespace {
 
-// Messages that are launched together have no order. Of two that share memory the later one goes by
-// a copy, which is made before either message comes or after both are over; within one group, the
-// one that is sent.
+// Messages that are launched together have no order. If two share memory, the later one (within one
+// group, the send) uses a pinned copy, made before either message arrives or after both are over.
 Result<bool> may_be_direct(const device::Context& context, const DeviceMessages& messages,
                            const DeviceMessage& message) {
     const device::Driver& driver = context.driver();
@@ -26,7 +25,7 @@ Result<bool> may_be_direct(const device::Context& context, const DeviceMessages&
 
 }  // namespace
 
-// Through the host, or by the devices' library: that needs all ranks in one group.
+// True: messages go through the host. The device library needs all ranks in one group.
 Result<bool> DeviceMessenger::stages() const {
     if (side_.core.config().device == DeviceMode::staged) return true;
     const bool all_ranks = side_.devices.group && !side_.devices.of_host;
@@ -77,7 +76,7 @@ Result<> DeviceMessenger::find_device_of(const std::vector<OffloadMessage>& mess
         .advice("send or receive at least one buffer on the GPU, or leave out the device stream");
 }
 
-// Straight from and to the device where the channel takes that.
+// Marks messages as direct if their channel takes device memory.
 Result<> DeviceMessenger::choose_ways(DeviceMessages& messages) const {
     for (DeviceMessages::Part& part : messages.parts) {
         const DeviceMessage& message = part.asked.message;
@@ -114,7 +113,7 @@ Result<> DeviceMessenger::connect(DeviceMessages& messages, int64_t timeout_ms) 
     return {};
 }
 
-/// Makes the operation of those that have bytes.
+/// Makes the operation for the messages that have bytes.
 Result<> DeviceMessenger::prepare(DeviceMessages& messages) {
     if (messages.staged) {
         TUTTI_TRY(choose_ways(messages));

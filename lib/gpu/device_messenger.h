@@ -11,12 +11,12 @@
 
 namespace tutti {
 
-/// The issuing thread's.
+/// Only the issuing thread uses it.
 class DeviceMessenger {
 public:
     DeviceMessenger(DeviceSide& side, const LaunchPath& path) : side_(side), path_(path) {}
 
-    /// Messages that are launched together.
+    /// Starts messages that are launched together.
     Result<std::unique_ptr<Request>> start(const std::vector<OffloadMessage>& asked,
                                            int64_t timeout_ms, void* device_stream);
 

@@ -134,7 +134,7 @@ Result<> DeviceOffload::may_wait_for_all() const {
 
 }  // namespace
 
-// A driver that was named must be there; any other is looked for again when it matters.
+// A driver that a setting names must exist; otherwise calls look for one later.
 Result<> check_offload(const Config& config) {
     const auto found = device::find_driver(config.cuda_library);
     if (found || config.cuda_library.empty() || config.cuda_library == "auto") return {};

@@ -35,7 +35,7 @@ Result<> DeviceQueues::order(void* before, void* after) {
     if (before == after) return {};
     std::optional<device::Context> context = side_.devices.context;
     if (!context) {
-        // Before the first collective the device is the one that the program works with.
+        // Before the first collective the device is the calling thread's current one.
         device::Ordinal device = 0;
         if (device::driver()->context_device(&device) != device::success)
             return fail(Code::invalid, "no CUDA device is current on this thread")

@@ -1,4 +1,4 @@
-// Requests of which the issuer puts a part on a device's stream.
+// Requests with a part that the issuing thread puts on a device's stream.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace tutti {
 
-/// The part that is put there.
+/// The part on the stream.
 struct DevicePart {
     DeviceOperation* operation = nullptr;  // the plan's or the messages'; nullptr: nothing
     void* stream = nullptr;
     DeviceStreamGuard use;    // a collective's, until it is done
-    uint64_t generation = 0;  // of the device group that it is for
+    uint64_t generation = 0;  // of its device group
 };
 
 /// A collective.
@@ -30,13 +30,13 @@ struct DeviceRequest final : Request {
     DevicePart device;
 };
 
-/// Either kind, while it is launched.
+/// A collective or a group of messages, while it is launched.
 struct DeviceLaunch {
     Request& request;
     DevicePart& device;
 };
 
-/// Plans of all paths but the host's have such an operation.
+/// Plans of all paths except the host's have such an operation.
 inline DeviceOperation& operation_of(Plan& plan) {
     return static_cast<DeviceOperation&>(*plan.operation);
 }

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// The issuing thread's.
+/// Only the issuing thread uses it, except where noted.
 struct DeviceSide {
     explicit DeviceSide(const OffloadHost& host)
         : core(host.core),
@@ -17,14 +17,14 @@ struct DeviceSide {
           planner(core.planner, core.config(), core.channels) {}
 
     Rank rank() const { return core.rank(); }
-    /// Loads the driver; unsupported where there is none.
+    /// Loads the driver; unsupported if there is none.
     Result<> need_driver() const;
-    /// An error names the rank: the driver has failed and cannot tell. Any thread.
+    /// Fails, naming the rank, if the driver has failed and cannot tell. Any thread.
     Result<device::MemoryKind> memory_of(const void* buffer) const;
-    /// Pinned memory is made while no collective runs: it may have to wait for the device. Another
-    /// thread moves what is staged meanwhile, if there is one.
+    /// Waits until no collective runs, because the allocation of pinned memory may wait for the
+    /// device. The progress thread, if there is one, moves staged operations in the meantime.
     Result<> wait_for_idle();
-    /// Whether the ranks' group is that of this epoch.
+    /// Whether the ranks' group belongs to this epoch.
     bool has_agreed_path() const {
         return devices.path_agreed && devices.generation == core.generation.load();
     }

@@ -1,6 +1,6 @@
-// Which ranks of this process have collectives under way on which device stream. Ranks of one
-// communicator may share a device, but no stream: the end of the one's operation, which waits for
-// the other's, would come before that.
+// Records the ranks of this process with a collective running on a device stream. Ranks of one
+// communicator may share a device, but not a stream: one rank's operation would be queued behind
+// another's that waits for it.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace tutti {
 struct StreamUser {
     int32_t device = 0;
     const void* stream = nullptr;
-    uint64_t job = 0;  // of all ranks, and the communicator's number in it
+    uint64_t job = 0;  // of all ranks; communicator: its number in the job
     uint32_t communicator = 0;
     Rank rank = 0;
 };
 
-/// As long as an operation is under way. Any thread.
+/// Held while an operation runs. Any thread.
 class DeviceStreamGuard {
 public:
     DeviceStreamGuard() = default;
-    /// invalid while another rank of the communicator uses it.
+    /// invalid while another rank of the communicator uses the stream.
     static Result<DeviceStreamGuard> begin(const StreamUser& user);
     DeviceStreamGuard(DeviceStreamGuard&& other) noexcept
         : user_(std::exchange(other.user_, std::nullopt)) {}

@@ -17,22 +17,22 @@ namespace tutti {
 struct Kinds {
     device::MemoryKind in, out;
     bool differ() const { return in != out; }
-    /// One is the host's.
+    /// One buffer is host memory, the other device memory.
     bool mixed() const { return in.on_device() != out.on_device(); }
     OnHost on_host() const {
         if (!mixed()) return OnHost::neither;
         return in.on_device() ? OnHost::output : OnHost::input;
     }
-    /// The device's, if either is.
+    /// The device memory's kind, if either is.
     device::MemoryKind device() const { return in.on_device() ? in : out; }
 };
 
-/// The issuing thread's. All of it comes with the first call on device memory.
+/// Only the issuing thread uses it. The first call on device memory fills it in.
 struct Devices {
     device::Ordinal device = device::MemoryKind::host;
-    void* stream = nullptr;  // of calls that name none
+    void* stream = nullptr;  // the stream of calls that name none
     bool stream_was_set = false;
-    void* checked_stream = nullptr;  // the last one that was found to be the device's
+    void* checked_stream = nullptr;  // the last stream that was found to be the device's
     std::optional<device::Context> context;
     std::shared_ptr<DeviceLibrary> library;
     std::shared_ptr<DeviceGroup> group;
@@ -40,9 +40,9 @@ struct Devices {
     bool of_host = false;      // the group has this host's ranks only
     int32_t capability = 0;    // the least of all ranks' devices
     uint64_t generation = 0;   // of the group
-    bool path_agreed = false;  // what is done by whom, for that generation
+    bool path_agreed = false;  // the ranks have agreed on the path for that generation
 
-    /// Memory that the library knows in advance, in the order in which it came.
+    /// Memory registered with the library, in the order of registration.
     struct RegisteredMemory {
         std::byte* data = nullptr;
         std::size_t bytes = 0;

@@ -7,9 +7,10 @@
 namespace tutti {
 namespace {
 
-// A line each: the device says that what is sent is here, and its memory free for what goes
-// straight there, and that what was received is there; the host how many of those that the stream
-// waits for are over. Then the messages.
+// One cache line each. The device writes sends_fetched: all sends are copied to pinned memory, so
+// direct receives may write device memory. The host writes messages_come: the number of awaited
+// messages that are over. The device writes receives_stored: all receives are copied to the device.
+// The messages follow.
 enum MessageWord : std::size_t { sends_fetched, messages_come, receives_stored, message_words };
 
 std::size_t place_of_next(std::size_t at, const DeviceMessages::Part& part) {
@@ -38,14 +39,14 @@ public:
             if (part.direct && !message.sends)
                 message.recv_target = &pinned_targets_.emplace_back(*this, pinned);
             if (message.sends) sends_.push_back(&part);
-            // The stream goes on over what is still to be sent only where that is a copy.
+            // The stream waits for a direct send, but not for one that is sent from a copy.
             if (!message.sends || part.direct) awaited_.push_back(&part);
         }
     }
     ~StagedMessages() override { cancel(); }
 
-    // All of it is put on the caller's stream now, as staged operations are: each receive's copy
-    // behind a wait for the host's word. Straight to the device there is the wait alone.
+    // Puts all work on the caller's stream now, as staged operations do: each receive's copy behind
+    // a wait for the host's word. A direct message has only the wait.
     Result<> launch(const void*, void*, void* stream, const GiveUp& give_up) override {
         TUTTI_TRY(launch_part(0, nullptr, nullptr, stream, give_up));
         TUTTI_TRY(mark_part(0, stream));
@@ -60,7 +61,7 @@ public:
         health_.note_progress();
         return cancel_unless(put_copies());
     }
-    // Nothing comes straight to the device before what is sent with it was copied.
+    // No direct message may arrive on the device before all sends of the batch are copied.
     Result<> mark_part(uint32_t, void*) override {
         const device::Context::Scope current(area_->context);
         return cancel_unless(device::write_word(driver(), callers_, word(sends_fetched), 1));
@@ -90,7 +91,7 @@ public:
 private:
     enum class Phase : uint8_t { idle, fetching, waiting, storing };
 
-    // Pinned memory for a message to the device that arrives in the host's memory instead.
+    // Pinned memory for a direct receive whose message arrives in host memory instead.
     class PinnedRecvTarget final : public RecvTarget {
     public:
         PinnedRecvTarget(StagedMessages& all, std::byte* pinned) : all_(all), pinned_(pinned) {}
@@ -135,7 +136,7 @@ private:
                 TUTTI_TRY(device::copy(driver(), part->asked.message.memory, message.memory,
                                        message.bytes, callers_));
         }
-        // Only what is waited for: the memory is another's after that.
+        // Only if there are awaited messages: otherwise the pinned memory may be reused by then.
         if (!awaited_.empty())
             TUTTI_TRY(device::write_word(driver(), callers_, word(receives_stored), 1));
         TUTTI_TRY(stored_.record(callers_));
@@ -146,7 +147,7 @@ private:
         if (!put) run_out();
         return put;
     }
-    /// Waits for work that the stream has already, as it uses the caller's buffers.
+    /// Waits for the work that is already on the stream, which uses the caller's buffers.
     void run_out() {
         release();
         if (!marked_) {
@@ -158,7 +159,7 @@ private:
 
     Result<> advance() {
         if (phase_ == Phase::fetching) {
-            // Pairs with the device's write: what is sent was copied before.
+            // Pairs with the device's write of the word, after its copies of the sends.
             if (!there(sends_fetched)) return check_device();
             for (DeviceMessages::Part* send : sends_) send->on_host.held = false;
             for (DeviceMessages::Part* part : awaited_) part->on_host.held = false;
@@ -193,8 +194,9 @@ private:
             came = message.received.count * dtype_bytes(message.dtype);
         std::byte* const asked = part.asked.message.memory;
         if (!part.direct) {
-            // The copy that waits is of as much as was asked for. Where less came, the rest is what
-            // the device has there: nobody writes it while the caller's stream waits.
+            // The stream's copy has the length of the receive. If the message is shorter, fill the
+            // rest with the bytes that the device has there; they do not change while the caller's
+            // stream waits.
             if (came == message.bytes) return true;
             return copy_beside(begun_, message.memory + came, asked + came, message.bytes - came);
         }
@@ -204,7 +206,7 @@ private:
                            static_cast<const PinnedRecvTarget*>(message.recv_target)->kept(), came);
     }
 
-    /// True once it is there; to be asked again until then.
+    /// True once the copy is done; call it again until then.
     Result<bool> copy_beside(bool& begun, std::byte* to, const std::byte* from, std::size_t bytes) {
         if (begun) {
             TUTTI_ASSIGN(const bool there, kept_.passed());
@@ -229,12 +231,12 @@ private:
         failure_.error = {error.code, nobody, 0, error.message, error.advice};
     }
 
-    /// The caller's stream goes on, whatever became of the messages.
+    /// Lets the caller's stream continue, also after a failure.
     void release() {
         device::store_word(word(messages_come), static_cast<uint32_t>(awaited_.size()));
     }
 
-    /// Nothing comes from a device that has failed.
+    /// Detects a failed device, which would never write its word.
     Result<> check_device() {
         if (moved_) health_.note_progress();
         if (moved_ || !health_.due()) return {};
@@ -247,11 +249,11 @@ private:
     const device::DeviceEvent kept_, stored_;
     std::vector<DeviceMessages::Part*> sends_, awaited_;
     std::deque<PinnedRecvTarget> pinned_targets_;
-    uint32_t arrived_ = 0;        // of those that the stream waits for: that it was let go for
-    bool begun_ = false;          // to copy what is missing of the next of them
-    bool copied_beside_ = false;  // something
+    uint32_t arrived_ = 0;        // awaited messages that are over, as the stream was told
+    bool begun_ = false;          // the copy_beside() for the next awaited message
+    bool copied_beside_ = false;  // copy_beside() was used
     device::StreamHandle callers_ = nullptr;
-    bool marked_ = false;  // stored_ is on it
+    bool marked_ = false;  // stored_ is on the stream
     Phase phase_ = Phase::idle;
     bool moved_ = false;
     device::HealthLook health_;

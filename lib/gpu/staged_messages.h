@@ -1,6 +1,6 @@
-// The device's part of messages that travel on the host: what is sent is copied to pinned memory,
-// what is received comes from there, or both go as they are where the channel takes a device's
-// memory; all in the order of the caller's stream, for which nobody waits.
+// The device's part of messages that travel on the host. Sends are copied to pinned memory and
+// receives from it; if the channel takes device memory, messages are direct. All of it keeps the
+// order of the caller's stream, and no host thread waits for the stream.
 #pragma once
 
 #include <deque>
@@ -15,10 +15,10 @@ namespace tutti {
 /// Bytes of pinned memory that these messages need.
 std::size_t staging_bytes(const std::deque<DeviceMessages::Part>& parts);
 
-/// Gives the parts' messages on the host their memory, in `memory`, and holds those that are sent
-/// until the device has written it, direct ones until its stream has come so far. progress() is the
-/// owner's of the transfers; ok: all that was received is on the device, whatever a single
-/// message's end was. Outlived by the parts.
+/// Gives the parts' host messages their places in `memory`. Holds sends until the device has
+/// written that memory, and direct messages until the stream has reached them. The owner of the
+/// transfers calls progress(); ok means that all received data is on the device, even if a single
+/// message failed. The parts outlive it.
 Result<std::unique_ptr<DeviceOperation>> stage_messages(std::shared_ptr<const StagingArea> area,
                                                         device::PinnedPool::Lease memory,
                                                         std::deque<DeviceMessages::Part>& parts);

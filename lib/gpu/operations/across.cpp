@@ -58,8 +58,8 @@ protected:
     std::vector<DeviceBytes> pieces_;
 };
 
-/// A message: tile i is neighbouring parts of it, one for each stripe; a local rank has those of
-/// its stripes. The output's memory is where parts wait for the wire.
+/// A message: tile i has one part for each stripe, side by side; a local rank has the parts of its
+/// stripes. Parts wait for the wire in the output's memory.
 class MessageAcross final : public AcrossBase {
 public:
     explicit MessageAcross(AcrossRequest request)
@@ -86,7 +86,7 @@ public:
         return {};
     }
 
-    // The rest goes first, and comes last.
+    // The remainder is reduced first and broadcast last.
     Result<> begin(const void* in, void* out, const TileTurn& turn) override {
         TUTTI_TRY(AcrossBase::begin(in, out, turn));
         return put(first_, in_ + remainder_at(), out_ + remainder_at(), turn);
@@ -156,7 +156,7 @@ private:
         return {};
     }
 
-    /// The local ranks' parts of a tile; empty where all have as many stripes.
+    /// The local ranks' parts of a tile; empty if all have the same number of stripes.
     IntrinsicShape::UnevenBlocks uneven_parts(std::size_t each) const {
         IntrinsicShape::UnevenBlocks parts;
         if (r_.stripes.count % r_.locals == 0) return parts;
@@ -185,15 +185,15 @@ private:
         return pieces_;
     }
 
-    const std::size_t share_, remainder_;  // elements of a stripe, and of what is left
+    const std::size_t share_, remainder_;  // elements of a stripe, and of the remainder
     const Rank first_stripe_, own_stripes_;
     std::size_t tiles_ = 0;
-    Steps before_[2], after_[2];  // of the last tile, of the others
+    Steps before_[2], after_[2];  // [0]: of the last tile, [1]: of the other tiles
     Steps first_, last_;
 };
 
-/// Blocks: tile i is the i-th slice of every block, gathered in device memory of our own, those for
-/// one local rank side by side.
+/// Blocks: tile i is the i-th slice of every block, gathered in this operation's device memory; the
+/// slices for one local rank lie side by side.
 class BlocksAcross final : public AcrossBase {
 public:
     BlocksAcross(AcrossRequest request, device::DeviceBuffer memory)
@@ -281,7 +281,7 @@ private:
 
     const device::DeviceBuffer memory_;
     std::size_t tiles_ = 1;
-    Steps inside_[2];  // of the last tile, of the others
+    Steps inside_[2];  // [0]: of the last tile, [1]: of the other tiles
 };
 
 }  // namespace

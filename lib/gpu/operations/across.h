@@ -1,5 +1,5 @@
-// The device's part of a collective over several hosts: what a host's ranks do among themselves by
-// their devices' library, so that each carries its share over the wire.
+// The device's part of a collective over several hosts: the ranks of one host split the data with
+// the device library, so that each carries its share over the wire.
 #pragma once
 
 #include "cuda/library.h"
@@ -14,7 +14,7 @@ struct Stripes {
     Rank carrier(Rank stripe, Rank locals) const { return stripe * locals / count; }
     /// The first stripe of a local rank; local == locals gives the end.
     Rank first(Rank local, Rank locals) const { return (local * count + locals - 1) / locals; }
-    /// Elements of a stripe. The first has what does not come out even, too.
+    /// Elements of a stripe. The first stripe also has the remainder.
     std::size_t share(std::size_t elements) const {
         return elements / static_cast<std::size_t>(count);
     }
@@ -26,7 +26,7 @@ struct Stripes {
 struct AcrossRequest {
     Window window;         // of the first stripe that this rank carries, over the hosts
     Stripes stripes;       // of a message
-    IntrinsicShape shape;  // the call: count of the message or of a block; what to add up with
+    IntrinsicShape shape;  // the call: count of the message or of a block, and the operator
     std::size_t element_bytes = 1;
     Rank local = 0, locals = 1;  // this rank among those of its host
     Rank hosts = 1;
@@ -35,10 +35,10 @@ struct AcrossRequest {
     std::shared_ptr<DeviceGroup> group;  // of this host's ranks
 };
 
-/// allreduce and broadcast cut a message into stripes and, where that does not come out even, a
-/// rest that the first stripe's carriers take along; hosts may have different numbers of ranks.
-/// reduce_scatter and allgather need device memory for the tiles: allocated here, while no
-/// collective runs; and as many ranks on each host.
+/// allreduce and broadcast cut a message into stripes and a remainder, which the carriers of the
+/// first stripe take too; hosts may have different numbers of ranks. reduce_scatter and allgather
+/// need the same number of ranks on each host, and device memory for the tiles: call it while no
+/// collective runs.
 Result<std::unique_ptr<TileStages>> across(AcrossRequest request, const device::Context& context);
 
 }  // namespace tutti

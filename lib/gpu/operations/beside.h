@@ -1,5 +1,5 @@
-// A device's collective, and beside it on the host an operation of no data whose messages carry the
-// call's fingerprint: a device's library does not notice that ranks call different things.
+// A device's collective, and on the host an operation without data whose messages carry the call's
+// fingerprint. It detects a mismatch between ranks, which the device library does not.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace tutti {
 
-/// Done when both are. The fingerprint's is started in its turn, the device's is launched before.
+/// Done when both operations are. The device's is launched first; the fingerprint's starts in its
+/// turn.
 std::unique_ptr<DeviceOperation> beside(std::unique_ptr<DeviceOperation> device,
                                         std::unique_ptr<Operation> fingerprint);
 

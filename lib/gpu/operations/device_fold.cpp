@@ -28,7 +28,7 @@ Result<std::unique_ptr<DeviceFold>> DeviceFold::make(const device::Context& cont
         new DeviceFold(kernels, request, kernel, std::move(result), bytes));
 }
 
-// More inputs than one kernel takes: the next go on from the sum of those before.
+// If there are more inputs than one kernel takes, the next kernel continues from the sum so far.
 Result<> DeviceFold::put(const void* const* inputs, device::StreamHandle stream) const {
     if (r_.count == 0) return {};
     const std::size_t blocks =

@@ -1,5 +1,5 @@
-// Several buffers of one device added up there, in the accumulator's form, so that one comes to the
-// host instead of all (docs/adr/0013-who-adds.md).
+// Adds up several buffers on their device, in the accumulator's type, so that one buffer comes to
+// the host instead of all (docs/adr/0013-who-adds.md).
 #pragma once
 
 #include "cuda/kernels.h"
@@ -17,12 +17,12 @@ public:
     };
     /// Whether this build has kernels at all.
     static bool built();
-    /// Allocates device memory: while no collective runs. unsupported without kernels.
+    /// Allocates device memory: call it while no collective runs. unsupported without kernels.
     static Result<std::unique_ptr<DeviceFold>> make(const device::Context& context,
                                                     const device::Kernels& kernels,
                                                     const FoldRequest& request);
 
-    /// Puts it on the stream, whose context is current.
+    /// Puts the sum on the stream; the stream's context is current.
     Result<> put(const void* const* inputs, device::StreamHandle stream) const;
     /// The sum, in device memory; valid for later work on the stream of put().
     const std::byte* result() const { return result_.data(); }

@@ -9,9 +9,9 @@
 namespace tutti {
 namespace {
 
-// Counts of runs, a line each: the device says how many inputs it has fetched and how many results
-// it has stored, the host how many runs are over. Either side waits for the other's without a call
-// of the driver's, which could wait for its lock.
+// Counts of runs, one cache line each. The device writes the numbers of fetched inputs and stored
+// results, the host the number of finished runs. Each side waits for the other's word without a
+// driver call, which could wait for the driver's lock.
 enum Word : std::size_t { word_fetched, word_over, word_stored, words };
 
 class StagedOperation final : public DeviceOperation {
@@ -37,8 +37,9 @@ public:
     }
     ~StagedOperation() override { cancel(); }
 
-    // All of it is put on the caller's stream now. What is submitted while that stream waits could
-    // wait itself for whoever frees device memory meanwhile, who waits for the stream.
+    // Puts all work on the caller's stream now. If a thread frees device memory, it waits for the
+    // stream and holds the driver's lock. Work submitted later would wait for that lock: a
+    // deadlock.
     Result<> launch(const void* in, void* out, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
         const auto callers = static_cast<device::StreamHandle>(stream);
@@ -56,7 +57,7 @@ public:
     Poll progress() override {
         bool moved = false;
         if (phase_ == Phase::fetching) {
-            // Pairs with the device's write: the input was copied before.
+            // Pairs with the device's write of the word, after its copy of the input.
             if (!there(word_fetched)) return check_device(moved);
             moved = true;
             phase_ = Phase::running;
@@ -101,7 +102,7 @@ private:
 
     bool there(Word which) const { return device::load_word(word(which)) == run_; }
 
-    // In place stays in place: the one buffer lies in the other's copy as it does in the original.
+    // If one buffer lies within the other, its copy lies at the same offset in the other's copy.
     void place(const std::byte* in, const std::byte* out) {
         if (r_.in_bytes == 0 || r_.out_bytes == 0) return;
         if (in >= out && in < out + r_.out_bytes)
@@ -116,8 +117,8 @@ private:
         result_ = in_ + all_inputs(r_);
         const bool one = r_.inputs == 0 && !r_.fold;
         if (one) place(static_cast<const std::byte*>(in), out);
-        // The host's own is read and written where it is: a copy from host memory to host memory
-        // returns only when it is done, and the stream may wait for what comes after this call.
+        // A host buffer is used without a copy: a copy from host to host returns only when it is
+        // done, and the stream may wait for work that comes after this call.
         from_ = r_.in_on_host ? in : in_;
         if (r_.out_on_host) result_ = out;
         if (!r_.in_on_host) TUTTI_TRY(fetch(in, callers));
@@ -147,21 +148,21 @@ private:
         return {};
     }
 
-    // Work that the stream has already uses the caller's buffers and our words, so wait for it
-    // before the caller may free them.
+    // Work that is already on the stream uses the caller's buffers and this operation's words, so
+    // wait for it before the caller may free them.
     void cancel_launch(device::StreamHandle callers) {
         release();
         if (stored_.record(callers)) device::wait_a_while(stored_);
         phase_ = Phase::idle;
     }
 
-    /// The caller's stream goes on, whatever became of the run.
+    /// Lets the caller's stream continue, also after a failure.
     void release() {
         device::store_word(word(word_over), run_);
         phase_ = Phase::storing;
     }
 
-    /// Nothing comes from a device that has failed.
+    /// Detects a failed device, which would never write its word.
     Poll check_device(bool moved) {
         if (!health_.due()) return {Code::in_progress, moved};
         const auto asked = stored_.passed();
@@ -178,11 +179,12 @@ private:
     const std::unique_ptr<Operation> inner_;
     const device::PinnedBuffer memory_;
     const device::DeviceEvent stored_;
-    std::vector<const void*> list_;  // of inputs in pinned memory, if there are several
+    std::vector<const void*>
+        list_;  // addresses of the inputs in pinned memory, if there are several
     uint32_t run_ = 0;
     Phase phase_ = Phase::idle;
     std::byte* in_ = nullptr;     // the copy
-    const void* from_ = nullptr;  // that, or the caller's on the host; so is result_
+    const void* from_ = nullptr;  // in_, or the caller's host buffer; likewise result_
     std::byte* result_ = nullptr;
     device::HealthLook health_;
     Tag tag_;

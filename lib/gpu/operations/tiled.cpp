@@ -8,7 +8,8 @@
 namespace tutti {
 namespace {
 
-/// A count that only grows, over all runs: one side waits until it is large enough. A line each.
+/// Counters over all runs, one cache line each; they only grow. One side waits until a counter is
+/// large enough.
 enum TileWord : std::size_t { tiles_fetched, tiles_done, tiles_freed, tile_words };
 
 struct TileStreams {
@@ -17,9 +18,9 @@ struct TileStreams {
 
 struct Events {
     device::DeviceEvent ready, finished;
-    // By slot: the inside's part before and after the wire is over, the copies are.
+    // By slot: the library's work before the wire is over; the copies are; its work after it is.
     std::vector<device::DeviceEvent> before, fetched, stored, after;
-    std::vector<device::DeviceEvent> last;  // by stream: what a cancelled run waits for
+    std::vector<device::DeviceEvent> last;  // by stream: a cancelled run waits for them
 };
 
 Result<std::vector<device::DeviceEvent>> make_events(const device::Context& context,
@@ -53,8 +54,8 @@ public:
     }
     ~TiledOperation() override { cancel(); }
 
-    // Everything is put on the streams now: what one rank's NCCL is asked for must have the same
-    // order on all. Where the device has to wait for the wire, it waits for a word.
+    // Puts all work on the streams now, because NCCL calls must have the same order on all ranks.
+    // If the device has to wait for the wire, it waits for a word.
     Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
         const device::Context::Scope current(r_.area->context);
         begin_launch(in, out, stream);
@@ -125,7 +126,7 @@ public:
             device::store_word(word(which), base_);
         r_.stages->stop();
         wait_for_streams();
-        // The streams may not have got all of it.
+        // The launch may have failed half-way, so that no stream writes the last value.
         device::store_word(word(tiles_fetched), base_);
         end();
     }
@@ -162,7 +163,7 @@ private:
         return device::copy(driver(), to, from, bytes, on.handle());
     }
 
-    // ---- launching: one item after the other, in the middle of each the device's library
+    // ---- launching: one item after the other; the library's call is in the middle of each
 
     using Stage = TileStages::Stage;
     struct Item {
@@ -172,14 +173,14 @@ private:
 
     void list_items() {
         items_.push_back({Stage::begin});
-        // One fewer than slots, and what comes after a tile never waits behind what needs its slot.
+        // With a lag of slots - 1, a tile's "after" never waits behind work that needs its slot.
         const uint32_t lag = w_->slots() - 1;
         for (uint32_t i = 0; i < w_->stretches() + lag; ++i) {
             if (i < w_->stretches()) items_.push_back({Stage::before, i});
             if (i >= lag) items_.push_back({Stage::after, i - lag});
         }
         items_.push_back({Stage::end, w_->stretches()});
-        // A part ends where the library is asked. What a rank does besides, the others need not.
+        // A part ends at a library call. Ranks may differ in their work between library calls.
         for (std::size_t i = 0; i + 1 < items_.size(); ++i)
             if (r_.stages->asks(items_[i].step, items_[i].tile)) part_ends_.push_back(i + 1);
         part_ends_.push_back(items_.size());
@@ -253,7 +254,7 @@ private:
         const device::StreamHandle inputs = streams_.inputs.handle();
         TUTTI_TRY(e_.before[slot].hold(inputs));
         if (i >= w_->slots()) {
-            // The slot's last tile has left it, over the wire and to the device.
+            // Wait until the slot's last tile has left it, over the wire and to the device.
             TUTTI_TRY(wait_word(inputs, tiles_freed, i - w_->slots()));
             TUTTI_TRY(e_.stored[slot].hold(inputs));
         }
@@ -267,7 +268,7 @@ private:
     Result<> put_store(uint32_t j, uint32_t slot) {
         const device::StreamHandle outputs = streams_.outputs.handle();
         if (j >= w_->slots()) TUTTI_TRY(e_.after[slot].hold(outputs));
-        // The word says so too, but for a run that is given up.
+        // The word implies this too, except in a cancelled run.
         TUTTI_TRY(e_.fetched[slot].hold(outputs));
         TUTTI_TRY(wait_word(outputs, tiles_done, j));
         for (const TileStages::DeviceBytes& piece : r_.stages->stored(j))
@@ -281,12 +282,12 @@ private:
     // ---- moving
 
     Poll move_wire() {
-        // Pairs with the device's write: the tile was copied before.
+        // Pairs with the device's write of the word, after its copy of the tile.
         const uint32_t fetched = device::load_word(word(tiles_fetched)) - after_tiles(0);
         w_->allow(fetched);
         Poll poll = w_->progress();
         if (poll.failure) return poll;
-        // A rank alone has nothing to do on the wire, and still has to wait for its input.
+        // A single rank has no wire transfer, but must still wait for its input.
         const uint32_t done = std::min(w_->finished(), fetched);
         device::store_word(word(tiles_done), after_tiles(done));
         if (w_->drained()) device::store_word(word(tiles_freed), after_tiles(done));
@@ -294,7 +295,7 @@ private:
         return poll;
     }
 
-    /// Nothing comes from a device that has failed: looks at it where the run stands still.
+    /// If the run makes no progress, checks whether the device has failed: it would write no word.
     Poll check_device(const Poll& poll) {
         if (poll.failure) return poll;
         if (poll.moved) health_.note_progress();
@@ -333,13 +334,13 @@ private:
     std::byte* const inputs_;
     std::byte* const outputs_;
     std::vector<Item> items_;             // in the order in which they are launched
-    std::vector<std::size_t> part_ends_;  // of what is gathered with other ranks' parts
+    std::vector<std::size_t> part_ends_;  // of the parts of a gathered launch
     struct {
         const void* in = nullptr;
         void* out = nullptr;
         device::StreamHandle stream = nullptr;
     } callers_;
-    uint32_t base_ = 0;  // what the words say at the end of the run
+    uint32_t base_ = 0;  // the words' value at the end of the run
     device::HealthLook health_;
     Phase phase_ = Phase::idle;
     bool under_way_ = false;

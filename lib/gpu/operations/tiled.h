@@ -35,25 +35,24 @@ public:
     virtual Result<> unpack(const TileTurn&) { return {}; }
     virtual Result<> end(const TileTurn&) { return {}; }
     virtual void all_launched() {}
-    /// Whether they ask the library, for all ranks of its group alike.
+    /// Whether a stage calls the library; the same on all ranks of its group.
     enum class Stage : uint8_t { begin, before, after, end };
     virtual bool asks(Stage, uint32_t tile) const { return static_cast<void>(tile), false; }
-    /// After launches that were gathered: waits until the library has taken what it was asked for.
+    /// After gathered launches: waits until the library has accepted its calls.
     virtual Result<> wait_accepted(const TileTurn&) { return {}; }
-    /// Good until the next question. Tiles that this rank's part of the wire does not have:
-    /// nothing.
+    /// Valid until the next call. Empty for tiles that this rank's part of the wire does not have.
     virtual std::span<const DeviceBytes> fetched(uint32_t tile) = 0;
     virtual std::span<const DeviceBytes> stored(uint32_t tile) = 0;
-    /// ok, or the error that the device's library has found.
+    /// ok, or the device library's error.
     virtual Result<> health() { return {}; }
     virtual bool may_cancel() { return true; }
     /// Makes all work on the streams end soon, even work that waits for other devices.
     virtual void stop() {}
-    /// The run is over, or was given up.
+    /// The run is over or was cancelled.
     virtual void finished() {}
 };
 
-/// Straight from the caller's buffers and back, with nothing in between.
+/// Tiles come directly from the caller's buffers and go back there.
 struct StripRequest {
     bool has_input = true, has_output = true;  // this rank
     std::size_t element_bytes = 1;
@@ -63,13 +62,13 @@ std::unique_ptr<TileStages> strips(const Window& window, const StripRequest& req
 struct TiledRequest {
     std::shared_ptr<const StagingArea> area;
     std::vector<std::unique_ptr<BoundSchedule>> wires;  // at least one, with windows
-    std::unique_ptr<Operation> first;                   // over before the wire begins; may be null
+    std::unique_ptr<Operation> first;                   // ends before the wire begins; may be null
     std::unique_ptr<TileStages> stages;
     std::size_t element_bytes = 1;
     bool in_place = false;  // input and output of a tile share a slot
 };
 
-/// Allocates pinned memory, which waits for the device: while no collective runs there.
+/// Allocates pinned memory, which waits for the device: call it while no collective runs there.
 Result<std::unique_ptr<DeviceOperation>> tile(TiledRequest request);
 
 }  // namespace tutti

@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::string_view library_name = "nccl", staged_name = "staged",
                            across_name = "hierarchical";
-// In Tag::plan: a call on device memory is another than one on the host's.
+// In Tag::plan: distinguishes a call on device memory from one on host memory.
 constexpr uint64_t library_mark = uint64_t{0xd5} << 40;
 
-// Enough that neither a copy nor the wire has to wait for the other two.
+// One slot each for the copy in, the wire and the copy out, so that none waits for the others.
 constexpr uint32_t tile_slots = 3;
 // Per operation: the stream must have room for all of its work before any of it runs.
 constexpr uint32_t most_tiles = 64;
@@ -77,7 +77,7 @@ Result<IntrinsicShape> DevicePlanner::shape_of(const Call& call) const {
 
 Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers,
                                     DeviceMode way) const {
-    // The device copies by itself only what is its own or pinned.
+    // The device copies asynchronously only between its own and pinned memory.
     const bool large = planner_.bytes_of(call) >= 2 * config_.device_tile_bytes;
     const Path staged =
         large && call.inputs == 0 && has_tiles(call.collective) && !call.uneven && !buffers.mixed
@@ -104,7 +104,8 @@ Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers,
     }
     auto served = shape_of(call).and_then(
         [&](const IntrinsicShape& shape) { return means_.group->serves(shape); });
-    // It has nowhere to keep what it overwrites, and the others do not know that it would need it.
+    // NCCL has no space for blocks that it overwrites. Other ranks cannot know that this rank is in
+    // place, so it fails instead of taking another path.
     if (served && call.collective == Collective::alltoall && buffers.in_place)
         return fail(Code::unsupported, "NCCL cannot do an alltoall in place")
             .advice("use separate buffers, or name the algorithm '{}' on every rank", staged_name);
@@ -128,7 +129,7 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make(const Call& call, uint32_t str
     }
 }
 
-// A barrier's messages with the tag of the call that it runs beside.
+// A barrier whose messages carry the tag of the call that it runs beside.
 Result<std::unique_ptr<Operation>> DevicePlanner::make_fingerprint(uint32_t stream) {
     Call nothing;
     nothing.collective = Collective::barrier;
@@ -182,7 +183,7 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_tiled(const Call& call, uint32
     return plan;
 }
 
-/// nullptr: the inputs come to the host one by one, and are added there.
+/// nullptr: the inputs are copied to the host one by one and added there.
 Result<std::unique_ptr<DeviceFold>> DevicePlanner::fold_on_device(const Call& call) const {
     if (call.inputs < 2 || is_user_op(call.op) || !DeviceFold::built())
         return std::unique_ptr<DeviceFold>();
@@ -191,7 +192,7 @@ Result<std::unique_ptr<DeviceFold>> DevicePlanner::fold_on_device(const Call& ca
                             {call.dtype, call.op, call.count, call.inputs});
 }
 
-// To the other ranks it is the same call as on host memory.
+// The other ranks see the same messages as for a call on host memory.
 Result<std::unique_ptr<Plan>> DevicePlanner::make_staged(const Call& call, uint32_t stream) {
     Call host = call;
     host.path = Path::host;

@@ -1,5 +1,5 @@
-// From a call on device memory to a bound plan: what is done by the devices' library, by the host's
-// operations on pinned copies, or by both.
+// Makes the bound plan of a call on device memory, which uses the device library, the host's
+// operations on pinned copies, or both.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace tutti {
 
-/// The issuing thread's, as the planner is that it builds on.
+/// Only the issuing thread uses it, like the Planner on which it builds.
 class DevicePlanner {
 public:
     DevicePlanner(Planner& planner, const Config& config, ChannelTable& channels)
         : planner_(planner), config_(config), channels_(channels) {}
 
-    /// The library's group and pinned memory for calls on device memory; none: there are no such
+    /// The library's group and pinned memory for calls on device memory; empty: there are no such
     /// calls.
     struct Means {
         std::shared_ptr<DeviceGroup> group;
@@ -26,14 +26,14 @@ public:
     };
     void use(Means means) { means_ = std::move(means); }
 
-    /// The way that a call would go; unsupported if the call insists on one that cannot serve it.
+    /// The path of a call; unsupported if the call names an algorithm whose path cannot serve it.
     struct Buffers {
         bool in_place = false;
         bool mixed = false;  // one of them is the host's
     };
     Result<Path> path_of(const Call& call, const Buffers& buffers, DeviceMode way) const;
 
-    /// As Planner::make, for all paths but the host's.
+    /// As Planner::make, for all paths except the host's.
     Result<std::unique_ptr<Plan>> make(const Call& call, uint32_t stream, Deadline deadline);
 
 private:

@@ -1,5 +1,5 @@
-// Plans for device memory over hosts: a device's library does what concerns one host, and ranks of
-// the same number on their hosts exchange their shares over tutti's wire.
+// Plans for device memory over hosts: the device library works within a host, and ranks with the
+// same local rank exchange their shares between hosts over tutti's transports.
 #include <numeric>
 
 #include "gpu/plan/device_planner.h"
@@ -13,16 +13,16 @@ constexpr uint32_t most_share_tiles = 64, least_share_tiles = 4, most_copies = 5
 // In Tag::plan, as in device_planner.cpp.
 constexpr uint64_t across_mark = uint64_t{0xd7} << 40;
 
-// The advice where the hierarchical algorithm cannot do a call.
+// The advice if the hierarchical algorithm cannot do a call.
 constexpr std::string_view other_algorithm = "leave out the algorithm, or name 'staged'";
 
-// More would be more messages than their parts are worth.
+// With more stripes, the cost of their messages would exceed the gain.
 constexpr Rank most_stripes = 32;
 // On hosts of different sizes, two ranks may share several stripes. Each stripe gets a lane,
 // numbered above the streams' lanes and below those of messages.
 constexpr uint16_t first_stripe_lane = 0x1000;
 
-/// As many as every host's ranks can share evenly, or what the largest host has.
+/// The number of stripes that every host's ranks can share evenly, else the largest host's ranks.
 Stripes stripes_over(const Hosts& hosts) {
     Rank count = 1;
     for (Rank h = 0; h < hosts.count(); ++h) {
@@ -52,7 +52,7 @@ private:
     Rank carrier(Rank host) const {
         return hosts_.member(host, stripes_.carrier(stripe_, hosts_.size_of(host)));
     }
-    // Even hosts have one stripe in common; the others' have one lane each.
+    // On hosts of one size, two ranks share one stripe; on others, each stripe has its own lane.
     uint16_t lane_to(Rank host, uint16_t lane) const {
         const Rank locals = hosts_.size_of(host);
         const Rank theirs = stripes_.first(stripes_.carrier(stripe_, locals), locals);
@@ -62,7 +62,7 @@ private:
     ChannelTable& channels_;
     const Hosts& hosts_;
     const Stripes stripes_;
-    const Rank stripe_, own_;  // own: the first that this rank carries
+    const Rank stripe_, own_;  // own: the first stripe that this rank carries
 };
 
 /// The call between hosts. A pre-multiplied sum is plain there: each host has multiplied already.
@@ -103,7 +103,7 @@ Result<> DevicePlanner::check_across(const Call& call) const {
                     host_map().shape().smallest, host_map().shape().largest)
             .advice("{}", other_algorithm);
     TUTTI_ASSIGN(IntrinsicShape shape, shape_of(call));
-    // NCCL's average of integers is another than the host's, whoever divides.
+    // NCCL averages integers differently from the host, so ask NCCL whether it serves the call.
     TUTTI_TRY(means_.group->serves(shape));
     return {};
 }
@@ -119,7 +119,7 @@ Result<Choice> DevicePlanner::choose_between_hosts(const Call& wire, std::size_t
     return select(asked, between);
 }
 
-/// Binds what this rank does over the wire for one of its stripes.
+/// Binds this rank's schedule over the wire for one of its stripes.
 Result<std::unique_ptr<BoundSchedule>> DevicePlanner::bind_stripe(const Plan& wire,
                                                                   const Choice& choice,
                                                                   const Reducer& reducer,
@@ -160,7 +160,7 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_across(const Call& call, uint3
     Plan wire(between_hosts(call), stream);
     TUTTI_ASSIGN(const Reduction reduction, planner_.reduction(wire.call));
 
-    // The same choice for all stripes, which differ by a rest.
+    // One choice for all stripes, which differ only by the remainder.
     auto choice = choose_between_hosts(
         wire.call,
         bytes * (whole ? stripes.share(call.count) : call.count * static_cast<std::size_t>(hosts)));
