@@ -10,7 +10,7 @@
 
 namespace tutti::trainer {
 
-/// The values between two steps. A buffer that shares its memory has none.
+/// The values between two steps. A buffer that shares its memory has no value then.
 class ModelState {
 public:
     ModelState(const ModelRecorder& recorder, const Replicas& replicas)

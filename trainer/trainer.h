@@ -8,7 +8,7 @@
 #include "trainer/model_state.h"
 #include "trainer/sync/state_broadcast.h"
 
-/// Owns the parts. Each refers only to members before it, and the C API calls a part directly where
+/// Owns the parts. Each part refers only to members before it. The C API calls a part directly if
 /// one is enough; the member functions are for calls that involve several.
 struct tutti_trainer {
     template <typename T = void>

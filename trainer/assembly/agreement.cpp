@@ -7,10 +7,10 @@
 namespace tutti::trainer {
 namespace {
 
-// The least rank is looked for; this is more than any.
+// Larger than any rank, for the search of the lowest rank.
 constexpr int64_t no_rank = std::numeric_limits<int64_t>::max();
 
-// The first line in which two texts differ, from either.
+// The first line in which two texts differ, as each text has it.
 std::string difference(const std::string& mine, const std::string& first) {
     std::istringstream a(mine), b(first);
     std::string x, y;
@@ -78,7 +78,7 @@ Result<> compare_signatures(const Comm& comm, const std::string& signature) {
 Result<> number_rows(ModelRecorder& recorder, const Replicas& replicas) {
     const Comm& comm = replicas.comm;
     const std::size_t devices = replicas.devices.size();
-    std::vector<int> shards;  // of device 0; the other devices and ranks have as many
+    std::vector<int> shards;  // of device 0; all devices and ranks have the same number of shards
     for (int b = 0; b < static_cast<int>(recorder.buffers().size()); ++b) {
         const Buffer& buffer = recorder.buffer(b);
         if (buffer.device == 0 && buffer.kept() && buffer.distributed() && buffer.total_rows == 0)

@@ -9,16 +9,16 @@
 
 namespace tutti::trainer {
 
-/// Every rank takes part, also after a failure of its own. Returns that failure, or else an error
-/// that names a rank that failed, or ranks with another number of devices.
+/// Every rank takes part, also after its own failure. Returns that failure, or else an error that
+/// names a rank that failed or has another number of devices.
 Result<> agree(const Comm& comm, int devices, const Result<>& own);
 
 /// INVALID on every rank if one's signature is not rank 0's; the error has the first line that
 /// differs.
 Result<> compare_signatures(const Comm& comm, const std::string& signature);
 
-/// Gives the shards that do not say where they begin their rows: they follow one another in the
-/// order of the replicas.
+/// Numbers the rows of shards without total_rows: the shards follow one another in the order of the
+/// replicas.
 Result<> number_rows(ModelRecorder& recorder, const Replicas& replicas);
 
 }  // namespace tutti::trainer

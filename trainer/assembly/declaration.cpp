@@ -14,7 +14,7 @@ const char* builder_name(BuilderPhase phase) {
                                             : "update builder";
 }
 
-// Runs builders, one at a time. A builder's failure is the error that its calls left behind.
+// Runs builders, one at a time. A builder's failure is the last error of its calls.
 class Builders {
 public:
     Builders(const tutti_parallelize_spec& spec, const TrainerSettings& settings,
@@ -73,8 +73,8 @@ private:
     ModelRecorder& recorder_;
 };
 
-// A checkpoint has the counter of steps also where the update does not need it, or has it in a
-// scope.
+// A checkpoint needs the counter of steps even if the update builder does not declare it, or
+// declares it in a scope.
 Result<> declare_iteration(ModelRecorder& recorder) {
     for (int d = 0; d < recorder.devices(); ++d) {
         const int found = recorder.find(d, iteration_name);

@@ -7,9 +7,9 @@
 
 namespace tutti::trainer {
 
-/// Runs the input and the forward builder for each device of this process, then, where the model
-/// trains, declares the gradients and runs the update builder for each. The recorder has all that
-/// they declared, the first error ends it.
+/// Runs the input and the forward builder for each device of this process. If the model trains,
+/// then declares the gradients and runs the update builder for each. The recorder gets all
+/// declarations; the first error ends the call.
 Result<> declare_model(const tutti_parallelize_spec& spec, const TrainerSettings& settings,
                        const Replicas& replicas, ModelRecorder& recorder);
 

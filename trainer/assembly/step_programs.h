@@ -12,8 +12,8 @@ struct ComputeProgram {
     std::size_t backward_begin = 0;  // the first node of the backward pass
 };
 
-/// Inputs and forward operations of all devices and, if wanted, the backward pass of them. Declares
-/// the gradients that it needs on the way, and adds the tasks of collectives.
+/// Inputs and forward operations of all devices and, if wanted, their backward pass. Declares
+/// the gradients that it needs, and adds the tasks of collectives.
 Result<ComputeProgram> make_compute_program(ModelRecorder& recorder, const Replicas& replicas,
                                             TaskTable& tasks, bool with_backward);
 

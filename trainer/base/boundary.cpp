@@ -10,7 +10,7 @@
 namespace tutti::trainer {
 namespace {
 
-// For an error whose maker knew nothing better.
+// The advice for an error without its own.
 std::string_view status_advice(tutti_status status) {
     switch (status) {
         case TUTTI_ERR_INVALID:

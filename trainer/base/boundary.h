@@ -17,7 +17,7 @@ Error in_function(const char* function, Error error);
 /// The current exception as an error; call it in a catch block.
 Error current_exception();
 
-/// The body's result, whatever it throws.
+/// Runs the body; an exception becomes an error.
 template <typename Body>
 auto contain(Body&& body) noexcept -> decltype(body()) {
     try {

@@ -17,22 +17,22 @@ struct Error {
     int rank = -1;
     int device = -1;
     std::string message;
-    bool agreed = false;      // every rank has it in the same place: nobody has to be told
+    bool agreed = false;      // every rank has it at the same call: no rank has to be told
     std::string advice = {};  // what the reader should do; if empty, error_text gives the status's
 };
 
 template <typename T = void>
 using Result = tl::expected<T, Error>;
 
-/// "MESSAGE. What to do: ADVICE", as tutti_last_error has it; the advice of a cause from there
+/// "MESSAGE. What to do: ADVICE", like tutti_last_error. If the message has libtutti's advice, that
 /// stays.
 std::string error_text(const Error& error);
 
 /// A message up to the advice that a cause brought with it.
 std::string without_advice(const std::string& message);
 
-/// An Error on its way to a Result, to which the maker of the message adds what the reader should
-/// do: an imperative without a full stop.
+/// An Error on its way to a Result; advice() adds an imperative for the reader, without a full
+/// stop.
 class ErrorResult : public tl::unexpected<Error> {
 public:
     explicit ErrorResult(Error error) : tl::unexpected<Error>(std::move(error)) {}
@@ -42,7 +42,7 @@ public:
         value().advice = fmt::format(text, std::forward<Args>(args)...);
         return std::move(*this);
     }
-    /// Every rank has this error in the same place, so that no other rank has to be told.
+    /// Every rank has this error at the same call, so that no other rank has to be told.
     ErrorResult&& agreed() && {
         value().agreed = true;
         return std::move(*this);
@@ -81,11 +81,11 @@ ErrorResult fail_errno(int saved_errno, std::string_view what);
 /// tutti_last_error's sentence.
 Result<> from_call(tutti_status status, std::string_view doing);
 
-/// Begins an operation that is made of several collectives: MISMATCH, with both names, on every
-/// rank if some rank is at another one. Without a communicator, or alone, nothing.
+/// Begins an operation of several collectives. MISMATCH on every rank, with both names, if some
+/// rank begins another one. No effect for a single rank or without a communicator.
 Result<> begin_named(tutti_comm* comm, const char* name);
 
-/// Runs a collective that is a part of an operation: its name travels with each, which costs no
+/// Runs a collective that is part of an operation and carries the operation's name, which costs no
 /// barrier. start(opts, request) issues it.
 template <typename Start>
 Result<> run_within(const char* name, std::string_view doing, Start&& start) {

@@ -8,7 +8,8 @@
 
 namespace tutti::trainer {
 
-/// The caller's struct over the defaults: an older program's is shorter, a newer one's longer.
+/// Copies the caller's struct over the defaults; an older program's is shorter, a newer one's
+/// longer.
 /// name: "function: argument", or the argument alone if the boundary names the function.
 template <typename T>
 Result<T> read_struct(const char* name, const T* given, const T& defaults,

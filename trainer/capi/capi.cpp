@@ -1,4 +1,4 @@
-// The C boundary: nothing but statuses leaves here.
+// The C boundary: exceptions and Results become statuses here.
 #include <cstring>
 
 #include "trainer/base/boundary.h"
@@ -77,7 +77,7 @@ Result<> declare_state(tutti_model* model, const char* name, tutti_dtype dtype,
     return {};
 }
 
-// Runs a call's body on a trainer, or the like, that must be there.
+// Runs a call's body on a handle (trainer, model, ...) that must not be NULL.
 template <typename T, typename Body>
 tutti_status call(const char* function, T* object, const char* what, Body&& body) noexcept {
     return guard(function, [&]() -> Result<> {

@@ -1,4 +1,5 @@
-// Saving and restoring over a group of ranks: rank 0 has the file, the others send and receive.
+// Saving and restoring over a group of ranks: rank 0 has the file, the other ranks send and
+// receive.
 #pragma once
 
 #include <map>
@@ -20,7 +21,7 @@ struct Loaded {
     Texts texts;
     std::vector<std::string> missing;
 };
-/// Writes to the entries' memory once everything was checked; began tells whether it came to that.
+/// Writes to the entries' memory only after all checks; began: whether it started to write.
 Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* comm,
                     const std::string& path, Strictness strictness, bool* began = nullptr);
 

@@ -19,7 +19,7 @@ Result<> check_name(const char* whole, std::string_view name) {
     if (name.empty())
         return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' has no name", whole)
             .advice("give the entry a name, after device_N/ too");
-    // It is a key beside the entries in the layout.
+    // The layout uses this key for its metadata.
     if (name == "__metadata__")
         return fail(TUTTI_ERR_INVALID, "checkpoint: an entry cannot be named __metadata__")
             .advice("choose another name");
@@ -71,7 +71,7 @@ bool is_utf8(std::string_view text) {
                                  : lead >= 0xf0 && lead <= 0xf4 ? 3
                                                                 : text.size();
         if (more >= text.size() - i) return false;
-        // Neither in more bytes than needed, nor a half of a pair, nor past the last code point.
+        // Refuses overlong forms, surrogates, and values past the last code point.
         const auto second = static_cast<unsigned char>(more > 0 ? text[i + 1] : 0);
         if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
             (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f))

@@ -1,4 +1,4 @@
-// The values that a program asks to save or restore, by the names under which they are stored.
+// The values that a program saves or restores, by their names in the file.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The file of a checkpoint: read with every check, written so that it appears whole or not at all.
+// The file of a checkpoint: a reader with every check, and a writer that replaces it atomically.
 #pragma once
 
 #include <cstddef>
@@ -32,13 +32,14 @@ private:
     int fd_ = -1;
 };
 
-/// A checkpoint that is open for reading. What replaces it under its name meanwhile is not seen.
+/// A checkpoint that is open for reading. If another file replaces it under its name, it still
+/// reads the old one.
 class CheckpointFile {
 public:
     /// Reads and checks the header.
     static Result<CheckpointFile> open(const std::string& path);
     const FileHeader& header() const { return header_; }
-    /// Reads every entry and holds it against its checksum.
+    /// Reads every entry and compares its checksum.
     Result<> verify() const;
     /// Bytes of an entry, from offset on.
     Result<> read(const StoredEntry& entry, uint64_t offset, std::span<std::byte> to) const;
@@ -51,16 +52,16 @@ private:
     uint64_t data_at_ = 0;
 };
 
-/// path.partial, which becomes path when it is committed and else goes away. One that an earlier
-/// process left behind is overwritten.
+/// path.partial: commit() renames it to path, else the destructor removes it. A file that an
+/// earlier process left there is overwritten.
 class PartialFile {
 public:
-    /// INVALID while another process writes the same one.
+    /// INVALID while another process writes the same path.
     static Result<PartialFile> create(const std::string& path);
     PartialFile(PartialFile&&) = default;
     ~PartialFile();
 
-    /// After what was written before, from offset 0 on.
+    /// Appends bytes; the first ones go to offset 0.
     Result<> append(std::span<const std::byte> bytes);
     Result<> overwrite_start(std::string_view bytes);
     /// Syncs the file, renames it and syncs the folder.

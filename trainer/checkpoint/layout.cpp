@@ -58,7 +58,7 @@ tutti_dtype dtype_named(std::string_view name) {
 std::optional<uint32_t> parse_checksum(std::string_view text) {
     uint32_t value = 0;
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-    // Lower case only: what is read is what was written, to the last bit.
+    // Lower case only, so that there is one text for each value.
     if (text.size() != digits || fmt::format("{:08x}", value) != text || error != std::errc() ||
         stop != text.data() + text.size())
         return std::nullopt;
@@ -91,7 +91,7 @@ ErrorResult damaged(std::string_view what) {
 
 Result<> check_own_checksum(std::string_view json) {
     const std::size_t at = own_checksum_at(json);
-    if (at == json.npos) return {};  // told apart by its format number
+    if (at == json.npos) return {};  // the format number tells whether it must have one
     const auto stored = parse_checksum(json.substr(at, digits));
     if (stored && *stored == own_checksum(json, at)) return {};
     return damaged("its header does not match the header's checksum");
@@ -198,8 +198,8 @@ uint32_t checksum_of(uint32_t before, const void* data, std::size_t bytes) {
     return static_cast<uint32_t>(crc32_z(before, static_cast<const Bytef*>(data), bytes));
 }
 
-// The order is the file's, which nlohmann::json would not keep, and ordered_json looks for each new
-// key among all that it has.
+// Written by hand: the entries keep the file's order, which nlohmann::json would lose, and
+// ordered_json compares each new key with all earlier ones.
 std::string write_header(const FileHeader& header) {
     std::string text = fmt::format(R"({{"{}":{{"{}":"{}","{}":"{}")", metadata_key, format_key,
                                    format_version, header_key, std::string(digits, '0'));

@@ -32,11 +32,11 @@ struct FileHeader {
     std::vector<StoredEntry> entries;  // in the order of their bytes
 };
 
-/// The file up to its data: length, JSON, padding. As long for all checksums.
+/// The file up to its data: length, JSON, padding. Its length does not depend on the checksums.
 std::string write_header(const FileHeader& header);
 
-/// The header's JSON, checked against itself and data_bytes, which is what the file has behind it.
-/// Nothing in it is believed: it may be damaged, or made by anyone.
+/// Parses the header's JSON and checks it against itself and data_bytes, the bytes that follow it.
+/// The text is untrusted: it may be damaged or malicious.
 Result<FileHeader> parse_header(std::string_view json, uint64_t data_bytes);
 
 uint32_t checksum_of(uint32_t before, const void* data, std::size_t bytes);

@@ -29,17 +29,17 @@ using Manifest = std::map<std::string, ManifestEntry, std::less<>>;
 
 std::string write_manifest(const Entries& entries);
 
-/// All ranks' manifests as one: what is not sharded must be the same on each.
+/// Merges all ranks' manifests; entries that are not sharded must be the same on each rank.
 Result<Manifest> merge_manifests(const std::vector<std::string>& texts);
 
-/// Each row of each sharded entry is there exactly once.
+/// Checks that the shards cover each row of each sharded entry exactly once.
 Result<> check_cover(const Manifest& manifest);
 
 struct Strictness {
     bool allow_missing = false;
     bool allow_extra = false;
 };
-/// Names that the file lacks, where that is allowed; an error for whatever else does not fit.
+/// Returns the names that the file lacks, if that is allowed; any other difference is an error.
 Result<std::vector<std::string>> match(const Manifest& manifest, const FileHeader& header,
                                        Strictness strictness);
 

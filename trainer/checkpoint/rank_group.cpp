@@ -11,8 +11,8 @@ namespace {
 constexpr int message_tag = 0x7c;
 constexpr const char* doing = "checkpoint";
 
-// The call has no deadline: the other ranks wait for a disk or a copy function of the program,
-// which may take any time. The loss of a rank ends the wait.
+// The call has no deadline: another rank may spend any time on its disk or in the program's copy
+// function. The loss of a rank ends the wait.
 template <typename Start>
 Result<> wait_for(Start&& start) {
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;

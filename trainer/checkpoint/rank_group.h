@@ -1,4 +1,4 @@
-// The ranks that save or restore together: what they tell each other. Without a communicator, one.
+// Messages among the ranks that save or restore together; one rank without a communicator.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ public:
     int size() const { return size_; }
     bool is_root() const { return rank_ == 0; }
 
-    /// Every rank's text, at rank 0; nothing elsewhere. name is what the ranks are to do: those
-    /// that do something else get MISMATCH. The one call that has the communicator's deadline: the
-    /// others may not have come to it. What follows waits for as long as it takes.
+    /// Every rank's text, at rank 0; empty on other ranks. MISMATCH if ranks give different names
+    /// of their operation. Only this call has the communicator's deadline, because other ranks may
+    /// never make it. Later calls have none.
     Result<std::vector<std::string>> begin_and_gather(const char* name,
                                                       const std::string& text) const;
     /// Rank 0's text, or its error, on every rank.
@@ -32,7 +32,7 @@ public:
     Result<> broadcast(std::span<std::byte> bytes) const;
     Result<> send(std::span<const std::byte> bytes, int rank) const;
     Result<> receive(std::span<std::byte> bytes, int rank) const;
-    /// Every rank says how it fared; the error of the lowest rank that has one, on every rank.
+    /// Every rank gives its result; all return the error of the lowest rank that has one.
     Result<> agree(const Result<>& own) const;
 
 private:

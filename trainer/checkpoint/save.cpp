@@ -11,7 +11,7 @@
 namespace tutti::trainer::checkpoint {
 namespace {
 
-/// Rank 0's side: the header as it will be, and the file under way.
+/// Rank 0's side: the header to be written, and the partial file.
 class Saving {
 public:
     Saving(const Entries& entries, const Copier& copier, const RankGroup& group, Manifest manifest,
@@ -39,7 +39,7 @@ public:
         return append(header);
     }
 
-    /// Continues to receive after a write to the file has failed: the senders do not know yet.
+    /// Continues to receive after a failed write, because the senders do not know of it yet.
     Result<> write_all() {
         for (StoredEntry& stored : header_.entries) {
             const ManifestEntry& wanted = manifest_.find(stored.name)->second;
@@ -117,8 +117,8 @@ Result<> prepare(std::optional<Saving>& saving, const Entries& entries, const Te
     return saving->begin(texts);
 }
 
-/// The other ranks' side: every part in the order in which rank 0 asks for them. Sends on after a
-/// copy has failed, for rank 0 waits.
+/// The other ranks' side: sends every part in the order in which rank 0 receives them. Continues to
+/// send after a failed copy, because rank 0 waits.
 Result<> send_parts(const Entries& entries, const Copier& copier, const RankGroup& group) {
     Result<> outcome;
     std::vector<std::byte> buffer(piece_bytes);

@@ -11,7 +11,7 @@
 
 namespace tutti::trainer::checkpoint {
 namespace {
-// The attempts to lock a file that other processes rename between our open and our lock.
+// Attempts to lock a file that other processes rename between this process's open and lock.
 constexpr int lock_attempts = 100;
 }  // namespace
 
@@ -29,8 +29,8 @@ Result<PartialFile> PartialFile::create(const std::string& path) {
         .advice("give each job a file of its own");
 }
 
-/// False if the name meant another file by the time the lock was ours: another process had just
-/// published what we opened, and it must not be touched.
+/// False if the name refers to another file once this process has the lock: another process has
+/// just renamed the opened file to its final name, and it must not change any more.
 Result<bool> PartialFile::open_locked() {
     Descriptor fd(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (fd.get() < 0) return fail_errno(errno, fmt::format("checkpoint '{}': create", partial_));
@@ -53,7 +53,7 @@ Result<bool> PartialFile::open_locked() {
 }
 
 PartialFile::~PartialFile() {
-    // Still ours: the lock is held until the descriptor closes.
+    // Only this process may remove it: the lock is held until the descriptor closes.
     if (fd_.get() >= 0) unlink(partial_.c_str());
 }
 
@@ -88,8 +88,8 @@ Result<> PartialFile::commit() {
     return sync_folder();
 }
 
-/// Else the new name may be lost with the machine's power. The file is published by now: a folder
-/// that cannot be synchronised here, as on some network file systems, is no failure.
+/// Without it, a power failure may lose the new name. Some network file systems cannot sync a
+/// folder: that is no failure, because the file already has its final name.
 Result<> PartialFile::sync_folder() const {
     const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
     const Descriptor fd(

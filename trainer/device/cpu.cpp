@@ -1,4 +1,4 @@
-// The built-in device: this host's memory, operations on whichever thread asks.
+// The built-in device: this host's memory; operations run on the calling thread.
 #include <sys/mman.h>
 
 #include <cstring>

@@ -25,22 +25,23 @@ public:
     Result<void*> alloc(std::size_t bytes);
     void free(void* data, std::size_t bytes) noexcept { functions_.free(user_, data, bytes); }
     Result<> copy(void* to, const void* from, std::size_t bytes);
-    /// From another device's memory: at once between two of one kind, else by way of the host.
+    /// Copies from another device's memory: directly between devices of one kind, else through the
+    /// host.
     Result<> copy_from(tutti_device& other, void* to, const void* from, std::size_t bytes);
     Result<> zero(void* data, std::size_t bytes);
     Result<> axpby(std::size_t count, tutti_dtype dtype, double a, const void* x, double b,
                    void* y);
     Result<> run(void (*work)(void*), void* argument);
-    /// Whether others take its addresses: libtutti, and devices of its kind.
+    /// Whether libtutti and devices of its kind can access its memory.
     bool is_reachable() const { return functions_.memory == TUTTI_MEMORY_REACHABLE; }
-    /// Whether its functions take that device's addresses.
+    /// Whether its functions can access that device's memory.
     bool reaches(const tutti_device& other) const {
         return &other == this || (is_like(other) && is_reachable() && !functions_.copy_peer);
     }
-    /// The built-in one: it computes on cores of this host.
+    /// Whether it is the built-in device, on cores of this host.
     bool is_cpu() const { return functions_.alloc == tutti::trainer::cpu_functions().alloc; }
     bool can_convert() const { return functions_.convert != nullptr; }
-    /// A copy where both are one type.
+    /// Converts elements; copies them if both types are the same.
     Result<> convert(std::size_t count, tutti_dtype from_dtype, const void* from,
                      tutti_dtype to_dtype, void* to);
     Result<> protect(void* data, std::size_t bytes, tutti_access access);

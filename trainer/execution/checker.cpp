@@ -20,8 +20,8 @@ std::atomic<std::size_t> region_count{0};
 std::atomic<int> violated{none};  // the region
 struct sigaction previous;
 
-// Notes the first region that was touched, and lets the operation go on: what it does with the
-// value does not matter any more.
+// Records the first region that was touched and lets the operation continue: its result no longer
+// matters.
 void on_fault(int signal, siginfo_t* info, void*) {
     const auto* at = static_cast<const std::byte*>(info->si_addr);
     const Checker::ProtectedRegion* regions = first.load();
@@ -32,7 +32,8 @@ void on_fault(int signal, siginfo_t* info, void*) {
         ::mprotect(regions[i].data, regions[i].bytes, PROT_READ | PROT_WRITE);
         return;
     }
-    ::sigaction(signal, &previous, nullptr);  // not ours: it faults again, and that one sees it
+    ::sigaction(signal, &previous,
+                nullptr);  // not in a region: the access faults again, for the previous handler
 }
 
 tutti_access allowed(const ProgramNode& node, int buffer) {

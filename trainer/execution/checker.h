@@ -1,4 +1,5 @@
-// Holds operations to what they declared: while one runs, buffers it did not declare fault.
+// Checks operations against their declarations: while one runs, accesses to undeclared buffers
+// fault.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ DagExecutor::DagExecutor(Engine& engine, int threads, int max_in_flight)
     try {
         for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { serve(); });
     } catch (...) {
-        stop();  // the system has no more threads: those that are there end
+        stop();  // the system has no more threads: end the threads created so far
         throw;
     }
 }
@@ -83,8 +83,8 @@ bool DagExecutor::next_is_ready() const {
            may_issue_[static_cast<std::size_t>(order_[next_collective_])];
 }
 
-// The next collective is ready, but as many as may be are in flight. A thread then polls for the
-// end of the oldest before it computes a ready node; it waits only if no node is ready.
+// The next collective is ready, but max_in_flight are in flight. A thread then polls for the end of
+// the oldest before it computes a ready node; it waits only if no node is ready.
 bool DagExecutor::is_issue_blocked() const {
     return in_flight_ >= max_in_flight_ && next_is_ready() && !finishing_ && !pending_.empty();
 }
@@ -108,7 +108,7 @@ void DagExecutor::serve() {
 void DagExecutor::run_next(std::unique_lock<std::mutex>& lock) {
     ++running_;
     Result<> result = contain([&] { return next(lock); });
-    if (!lock.owns_lock()) lock.lock();  // what an operation's own code throws
+    if (!lock.owns_lock()) lock.lock();  // an operation's code has thrown
     if (!result) {
         const Error cause = std::move(result).error();
         // The first failure is the cause; later ones are consequences of the abort.
@@ -163,8 +163,7 @@ Result<> DagExecutor::issue(std::unique_lock<std::mutex>& lock) {
     return {};
 }
 
-// Collectives end in the order of their issue nearly always; to wait for the oldest is to drive
-// all.
+// Collectives nearly always end in the order of issue. A wait for the oldest drives all of them.
 Result<> DagExecutor::finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
     PendingCollective oldest = pending_.front();
     pending_.pop_front();
@@ -201,8 +200,8 @@ void DagExecutor::done(int n) {
     const std::size_t before = ready_.size();
     for (int next : node(n).after)
         if (--waits_[static_cast<std::size_t>(next)] == 0) make_ready(next);
-    // One of them is for this thread, which looks again before it sleeps, and issues what may be
-    // issued before it computes: that is too short to wake another for.
+    // This thread takes one of the nodes itself, after it has issued collectives: issuing is too
+    // short to wake another thread for it.
     for (std::size_t more = ready_.size() - before; more > 1; --more) changed_.notify_one();
 }
 

@@ -14,7 +14,7 @@ struct OperationCall {
     std::string thrown;
 };
 
-// An exception ends here: between this function and its caller may be a device's own runtime.
+// Catches exceptions here: a device's runtime may be between this function and its caller.
 void call_back(void* argument) {
     auto* work = static_cast<OperationCall*>(argument);
     try {
@@ -81,7 +81,7 @@ Result<tutti_request*> Engine::begin(const ProgramNode& node, const RunContext& 
         }
     TRAINER_ASSIGN(tutti_request * request, collectives_.begin(task));
     if (!checker_ || !request) return request;
-    TRAINER_TRY(wait(node, &request));  // a transfer under way would meet protected pages
+    TRAINER_TRY(wait(node, &request));  // an active transfer would access protected pages
     return nullptr;
 }
 

@@ -32,15 +32,16 @@ public:
 
     void check_declarations() { checker_.emplace(recorder_, devices_); }
 
-    /// Everything but collectives.
+    /// Runs a node that is not a collective.
     Result<> run(const ProgramNode& node, const RunContext& context);
-    /// A collective's request; NULL if there is nothing to wait for.
+    /// Issues a collective; returns NULL if there is nothing to wait for.
     Result<tutti_request*> begin(const ProgramNode& node, const RunContext& context);
     Result<> end(const ProgramNode& node, const RunContext& context);
-    /// The request's end, with the task's name if it failed. False: it runs on after timeout_ms.
+    /// Waits for the request; an error has the task's name. False: it still runs after timeout_ms.
     Result<bool> wait(const ProgramNode& node, tutti_request** request, int64_t timeout_ms = -1);
 
-    /// After a failure the other ranks must not wait for this one; unless they all have it.
+    /// Aborts the communicator after a failure, so that the other ranks do not wait for this one;
+    /// no effect if all ranks have the failure.
     void abort_after(const Error& cause) const { comm_.abort_after(cause); }
 
 private:
@@ -63,9 +64,8 @@ struct PendingCollective {
     tutti_request* request;
 };
 
-/// Replaces the failure that is to be told by another one of the same step, if that is a mismatch:
-/// a mismatch is the cause of what comes after it, such as a call that is refused because the other
-/// ranks have left.
+/// Replaces the step's failure by another one of the same step if that is a mismatch: a mismatch
+/// causes later failures, such as a call that is refused because the other ranks have left.
 inline void prefer_mismatch(Result<>& failure, const Error& other) {
     const bool is_cause = !failure && failure.error().status != TUTTI_ERR_MISMATCH;
     if (is_cause && other.status == TUTTI_ERR_MISMATCH) failure = tl::unexpected<Error>(other);
@@ -74,7 +74,7 @@ inline void prefer_mismatch(Result<>& failure, const Error& other) {
 class Executor {
 public:
     virtual ~Executor() = default;
-    /// Runs every node once. On failure nothing of it runs any more; the first cause is returned.
+    /// Runs every node once. On failure returns the first cause, after all nodes have ended.
     virtual Result<> run(Program& program, const RunContext& context) = 0;
 };
 

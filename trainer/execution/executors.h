@@ -1,5 +1,5 @@
-// In the order of the program on the caller's thread, or as a graph on a pool of threads. Both
-// issue collectives in the program's order, which is the same on every rank.
+// Executors: in the order of the program on the caller's thread, or as a graph on a pool of
+// threads. Both issue collectives in the program's order, which is the same on every rank.
 #pragma once
 
 #include <condition_variable>
@@ -30,8 +30,8 @@ private:
 };
 
 /// The caller's thread is one of the pool's, so that a step begins and ends without a hand-over. A
-/// thread without work waits for the oldest collective, which drives it; only one that finds such
-/// a waiter too, sleeps.
+/// thread without work waits for the oldest collective and so drives it; if another thread already
+/// does, it sleeps.
 class DagExecutor final : public Executor {
 public:
     DagExecutor(Engine& engine, int threads, int max_in_flight);
@@ -66,12 +66,12 @@ private:
     // The state of the current run.
     Program* program_ = nullptr;
     const RunContext* context_ = nullptr;
-    std::vector<int> waits_;  // by node: how many it still waits for
+    std::vector<int> waits_;  // by node: the number of unfinished predecessors
     std::priority_queue<int, std::vector<int>, std::greater<>> ready_;
     std::vector<int> order_;  // the collectives
     std::size_t next_collective_ = 0;
     std::vector<bool> may_issue_;            // by node
-    std::deque<PendingCollective> pending_;  // issued, in that order, and nobody waits for it yet
+    std::deque<PendingCollective> pending_;  // issued, in that order; no thread waits for them yet
     bool issuing_ = false;
     bool finishing_ = false;  // a thread waits for a collective
     int in_flight_ = 0;

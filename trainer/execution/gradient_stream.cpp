@@ -49,8 +49,8 @@ Result<> GradientStream::ready(int gradient, const std::string& name) {
     return issue_ready(lock);
 }
 
-// One thread issues at a time. It looks for complete buckets until there are none, so that others
-// leave theirs to it.
+// One thread issues at a time. It repeats until no bucket is complete, so that other threads leave
+// their buckets to it.
 Result<> GradientStream::issue_ready(std::unique_lock<std::mutex>& lock) {
     if (issuing_) return {};
     issuing_ = true;

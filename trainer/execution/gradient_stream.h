@@ -1,5 +1,5 @@
-// Buckets of a framework with its own autograd, which reports gradient by gradient that it is
-// ready. The buckets are reduced in their order.
+// Buckets of a framework with its own autograd, which reports each gradient when it is ready. The
+// buckets are reduced in their order.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@ namespace tutti::trainer {
 
 class GradientStream {
 public:
-    /// buckets: a program of nothing but the buckets' collectives, in their order. members: by
-    /// bucket, the gradients of all devices.
+    /// buckets: a program with only the buckets' collectives, in their order. members: by bucket,
+    /// the gradients of all devices.
     GradientStream(Engine& engine, Program buckets, std::vector<std::vector<int>> members,
                    std::size_t all_buffers, int max_in_flight);
 
@@ -42,7 +42,7 @@ private:
     std::mutex mutex_;
     std::atomic<bool> in_step_{false};
     bool issuing_ = false;
-    Result<> outcome_;                  // of what was issued in this step
+    Result<> outcome_;                  // of this step's collectives
     std::vector<bool> ready_;           // by buffer
     std::vector<int> bucket_of_;        // by buffer
     std::vector<std::size_t> missing_;  // by bucket

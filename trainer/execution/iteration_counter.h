@@ -1,4 +1,4 @@
-// The number of training steps that a model has behind it.
+// The number of training steps that a model has done.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ public:
     int64_t value() const { return value_; }
     /// A step was trained.
     Result<> advance();
-    /// The value of that buffer of device 0, which was restored or written, becomes the counter's.
+    /// Takes the counter's value from that buffer of device 0, after it was restored or written.
     Result<> load(const std::string& buffer);
 
 private:

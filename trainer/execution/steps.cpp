@@ -10,8 +10,8 @@ void Steps::start(StepPlan plan, StepSync* sync) {
     sync_ = sync;
     const int in_flight = settings_.max_in_flight;
     if (settings_.external) {
-        // No node of the programs writes gradients: the buckets stand alone, in their order, and
-        // begin has set the gradients to zero.
+        // No node of the programs writes gradients: the stream takes the buckets' nodes, in their
+        // order, and begin has set the gradients to zero.
         stream_ = std::make_unique<GradientStream>(
             engine_, sync_ ? sync_->gradients().take_nodes(plan_.last) : Program{},
             sync_ ? sync_->gradients().members() : std::vector<std::vector<int>>{},

@@ -12,8 +12,8 @@
 
 namespace tutti::trainer {
 
-/// A step runs whole and is counted, or it fails and ends the trainer. With external autograd a
-/// step is begin, ready for each gradient and finish; else it is run.
+/// A step completes and is counted, or it fails and ends the trainer. With external autograd a
+/// step is begin, ready for each gradient, and finish; else it is run.
 class Steps {
 public:
     Steps(const TrainerSettings& settings, const ModelRecorder& recorder, const Replicas& replicas,
@@ -25,7 +25,7 @@ public:
           readiness_(readiness),
           iteration_(recorder, replicas) {}
 
-    /// Takes the programs over, whose tasks have their memory. sync: NULL if the model does not
+    /// Takes over the programs; their tasks have their memory. sync: NULL if the model does not
     /// train.
     void start(StepPlan plan, StepSync* sync);
 

@@ -150,7 +150,7 @@ Result<int> tutti_model::declare_gradient(const tutti_buffer_spec& spec, Buffer 
     return index;
 }
 
-// Which rows of the whole a shard has; without total_rows the trainer finds out from all ranks.
+// The rows of the whole that a shard has; without total_rows, number_rows() asks all ranks.
 Result<> tutti_model::set_rows(Buffer& buffer, int64_t total_rows) const {
     if (total_rows == 0) return {};
     if (!buffer.distributed() || total_rows < 0)

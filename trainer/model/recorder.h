@@ -37,7 +37,7 @@ struct Buffer {
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     bool distributed() const { return (flags & TUTTI_DISTRIBUTED) != 0; }
-    /// Part of a model's state: what is synchronised, or a shard, and belongs in a checkpoint.
+    /// Part of a model's state: synchronised, or a shard, and saved in a checkpoint.
     bool kept() const {
         return kind == TUTTI_PARAMETER || kind == TUTTI_COMPUTED || kind == TUTTI_STATE;
     }
@@ -64,7 +64,7 @@ struct DeclaredOperation {
     tutti_operation_fn forward = nullptr, backward = nullptr;
     void* user = nullptr;
     std::optional<CollectiveCall> collective;
-    bool copies = false;  // reads to writes, from whichever device
+    bool copies = false;  // reads to writes, possibly from another device
 
     std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
 };
@@ -101,7 +101,7 @@ public:
 
 private:
     int devices_;
-    std::deque<Buffer> buffers_;  // their names are handed out: none moves
+    std::deque<Buffer> buffers_;  // a deque: callers keep pointers to names, so none moves
     std::vector<DeclaredOperation> operations_;
     std::unordered_map<std::string, int> by_name_;  // with the device's scope
 };

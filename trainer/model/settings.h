@@ -25,23 +25,23 @@ struct TrainerSettings {
     bool external = false;
     tutti_trainer* parameters_of = nullptr;
 
-    /// The replicas train one model, not models that LocalSGD averages now and then.
+    /// False with LocalSGD, where the replicas' models differ between averages.
     bool synchronous() const { return local_steps == 0; }
-    /// The weight of one replica's micro-batch in a mean over all that one update is made of.
+    /// The weight of one replica's micro-batch in a mean over all micro-batches of one update.
     double mean_scale(int replicas) const {
         const int together = synchronous() ? replicas : 1;
         return 1.0 / (static_cast<double>(together) * micro_batches);
     }
 };
 
-/// INVALID for what makes no sense, naming option or variable.
+/// INVALID names an option or variable with a bad value.
 Result<TrainerSettings> settings_of(const tutti_trainer_options* options);
 
 /// One line an option on which the collectives or their sums depend: the same text on all ranks.
 std::string signature(const TrainerSettings& settings);
 
-/// One a device and one more, but where the devices are cores, no more than there are for each of
-/// the host's ranks. A rank that is bound to some of the host's cores has those to itself.
+/// One thread for each device and one more. If the devices are cores, at most this rank's share of
+/// the host's cores; a rank that is bound to some cores has all of those.
 int default_threads(int devices, bool devices_are_cores, int ranks_of_host);
 
 }  // namespace tutti::trainer

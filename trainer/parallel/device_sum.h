@@ -1,4 +1,4 @@
-// Adds up what devices gave, by their own functions.
+// Adds up the devices' inputs with the devices' own functions.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace tutti::trainer::parallel {
 /// One call at a time.
 class DeviceSum {
 public:
-    /// None: it is not used.
+    /// An empty list: the sum is not used.
     explicit DeviceSum(std::vector<Device*> devices) : devices_(std::move(devices)) {}
     bool is_used() const { return !devices_.empty(); }
     /// Every output gets the sum of all inputs, in the order of devices; inputs[d] may be
@@ -20,7 +20,7 @@ public:
 
 private:
     const std::vector<Device*> devices_;
-    DeviceAllocation peer_;  // on device 0: what it adds of another's
+    DeviceAllocation peer_;  // on device 0: a copy of another device's input
 };
 
 }  // namespace tutti::trainer::parallel

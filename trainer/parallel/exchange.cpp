@@ -63,7 +63,8 @@ void DeviceExchange::fail_locked(const Error& cause) {
     changed_.notify_all();
 }
 
-/// Fails the rounds that a departed device has not pushed: other devices would wait for ever.
+/// Fails the rounds that a departed device has not pushed, because other devices would wait for
+/// ever.
 void DeviceExchange::check_departed() {
     if (pushed_.empty()) return;
     const uint64_t furthest = *std::max_element(pushed_.begin(), pushed_.end());
@@ -150,7 +151,7 @@ Result<> DeviceExchange::combine(const Round& round) {
     }
     const std::size_t bytes = round.slots[0].bytes;
     if (spec_.combine) {
-        last_error() = {TUTTI_OK, -1, -1, {}};  // a later text is the operator's
+        last_error() = {TUTTI_OK, -1, -1, {}};  // so that a text found later is the operator's
         const tutti_status status = spec_.combine(spec_.user, inputs.data(), outputs.data(),
                                                   static_cast<int>(inputs.size()), bytes);
         if (status == TUTTI_OK) return {};
@@ -196,7 +197,7 @@ Result<> DeviceExchange::pull(uint64_t round) {
         run_callbacks(lock);
         return late;
     }
-    // An operator ends by itself; its outputs are not given up while it writes to them.
+    // Wait without a deadline: the operator still writes to its outputs, and ends by itself.
     changed_.wait(lock, over);
     if (round < completed_) return {};
     return tl::unexpected<Error>(*failure_);

@@ -16,15 +16,15 @@
 
 namespace tutti::trainer::parallel {
 
-/// Rounds complete in order: a device's next push comes after its push of this round, and the last
-/// one combines before it returns. The first failure ends all rounds that are not complete.
+/// Rounds complete in order: a device pushes its rounds in order, and the last push of a round
+/// combines before it returns. The first failure ends all rounds that are not complete.
 class DeviceExchange {
 public:
     /// No devices take part until the pool calls begin.
     DeviceExchange(const tutti_parallel_spec& spec, std::vector<Device*> devices)
         : spec_(spec), device_sum_(std::move(devices)) {}
 
-    /// A parallel_apply starts: rounds count from where they are.
+    /// A parallel_apply starts. The round numbers continue.
     void begin(int devices, bool at_once);
     /// The parallel_apply is over: all replicas have returned.
     void end();

@@ -1,4 +1,4 @@
-// A model on all devices: split, run, leave the outputs where they are.
+// A model on all devices: split the batch, run the replicas, leave the outputs on their devices.
 #include <algorithm>
 
 #include "trainer/base/boundary.h"
@@ -16,7 +16,7 @@ struct tutti_data_parallel {
 
 namespace {
 
-/// Always a list, of one item too.
+/// Always returns a list, even of one item.
 Result<tutti_value> apply(tutti_data_parallel& model, tutti_replica_fn function, void* user,
                           const std::vector<tutti_value>& inputs, int training, int recording,
                           bool evaluates) {
@@ -43,7 +43,7 @@ Result<tutti_value> apply(tutti_data_parallel& model, tutti_replica_fn function,
 
 Result<std::vector<tutti_value>> pair_up(const ValueNode& outputs, const tutti_value& targets,
                                          SplitPlan plan) {
-    // As the batch was split: to as many devices as had a share of it.
+    // As the batch was split: to the devices that had a share of it.
     plan.devices = static_cast<int>(outputs.items.size());
     TRAINER_ASSIGN(const std::vector<tutti_value> parts, split(targets, plan));
     if (parts.size() != outputs.items.size())

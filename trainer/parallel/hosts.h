@@ -1,4 +1,4 @@
-// The hosts that the layers of a pool add up with.
+// The communicator over which the layers of a pool add up between hosts.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace tutti::trainer::parallel {
 
-/// A communicator of a pool's own, so that a replica's failure ends what other hosts wait for, and
-/// does not touch the program's. All layers of the pool over one communicator share it: their
-/// rounds have one order.
+/// A pool's own communicator: a replica's failure aborts it, which ends the other hosts' waits but
+/// leaves the program's communicator working. All layers of the pool over one communicator share
+/// it, because their rounds have one order.
 class HostComm {
 public:
     /// Collective.

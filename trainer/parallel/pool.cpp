@@ -13,7 +13,7 @@ using tutti::trainer::parallel::HostComm;
 
 namespace {
 
-/// The error of replicas that waited for a replica that failed.
+/// The error of replicas that waited for a failed replica.
 Error released_by(Error cause) {
     cause.message = fmt::format("stopped, because {}", cause.message);
     return cause;
@@ -26,7 +26,7 @@ tutti_pool::tutti_pool(int devices) {
     try {
         for (int d = 0; d < devices; ++d) threads_.emplace_back([this, d] { work(d); });
     } catch (...) {
-        stop();  // the system has no more threads: those that are there end
+        stop();  // the system has no more threads: end the threads created so far
         throw;
     }
 }
@@ -128,10 +128,10 @@ void tutti_pool::run_at_once() {
     ++generation_;
     running_ = awake_ = static_cast<int>(replicas_.size());
     wake_.notify_all();
-    // Ends as the replicas do: those that wait are released by those that fail or return.
+    // Needs no deadline: a replica that fails or returns releases the replicas that wait for it.
     done_.wait(lock, [&] { return running_ == 0; });
-    // A thread without a replica may wake later only: it finds no work, rather than the next
-    // call's.
+    // A thread without a replica may wake only after this call; it must not take the next call's
+    // work.
     awake_ = 0;
 }
 
@@ -183,14 +183,14 @@ void tutti_pool::run_replica(tutti_replica& replica, const ApplyCall& call) {
     for (const auto& exchange : mark_left(replica)) exchange->leave(replica.device);
 }
 
-// The exchanges that exist now. attach tells later ones which replicas have left.
+// Returns the exchanges that exist now. attach tells later exchanges which replicas have left.
 tutti_pool::Exchanges tutti_pool::mark_left(tutti_replica& replica) {
     const std::lock_guard lock(mutex_);
     replica.left = true;
     return exchanges_;
 }
 
-/// The cause is kept before anyone is released, so that what the released say does not replace it.
+/// Stores the cause before any replica is released, so that their errors do not replace it.
 void tutti_pool::note_failure(const Error& cause) {
     Exchanges exchanges;
     {

@@ -40,18 +40,18 @@ public:
         std::vector<const tutti_value*> inputs;
         int replicas = 1;
         tutti_apply_opts opts = TUTTI_APPLY_OPTS_INIT;
-        bool evaluates = false;  // should send nothing: nobody on another host waits for it
+        bool evaluates = false;  // sends nothing: no other host waits for it
     };
     using Outputs = std::vector<std::unique_ptr<tutti_value>>;
     tutti::trainer::Result<Outputs> apply(const ApplyCall& call);
 
     using DeviceExchange = tutti::trainer::parallel::DeviceExchange;
-    /// Also from a replica of the call under way, whose replicas it serves from then on.
+    /// A replica may call it, too; the exchange then serves the replicas of the current call.
     void attach(std::shared_ptr<DeviceExchange> exchange);
     void detach(const DeviceExchange& exchange);
-    /// A replica of the call under way comes to a sum over hosts, whatever the call's flags say.
+    /// A replica of the current call reaches a sum over hosts, whatever the call's flags are.
     void set_adds_hosts() { adds_hosts_ = true; }
-    /// Collective the first time: what the pool's layers over comm share.
+    /// The communicator that the pool's layers over comm share. Collective the first time.
     tutti::trainer::Result<std::shared_ptr<tutti::trainer::parallel::HostComm>> hosts_of(
         tutti_comm* comm);
 
@@ -59,28 +59,28 @@ private:
     using Exchanges = std::vector<std::shared_ptr<DeviceExchange>>;
     void begin(const ApplyCall& call);
     void end();
-    /// Device's replica is over; returns what it may be waited for in.
+    /// Marks the replica as ended; returns the exchanges in which others may wait for it.
     Exchanges mark_left(tutti_replica& replica);
     void work(int device);
     void stop();
     void run_at_once();
     void run_one_after_another(const ApplyCall& call);
-    /// A replica from its start to its end, whatever happens in it.
+    /// Runs a replica from its start to its end, including failures and exceptions.
     void run_replica(tutti_replica& replica, const ApplyCall& call);
     void note_failure(const tutti::trainer::Error& cause);
     std::vector<std::shared_ptr<tutti::trainer::parallel::HostComm>> hosts();
     void abort_hosts();
 
     std::mutex busy_;  // held by the caller of apply
-    // Taken before an exchange's own, never while one calls back.
+    // Lock order: before an exchange's mutex; never taken in an exchange's callback.
     std::mutex mutex_;
     std::condition_variable wake_, done_;
     uint64_t generation_ = 0;
-    int awake_ = 0;    // devices of the call under way; none between calls
-    int running_ = 0;  // of them, those that are not done
+    int awake_ = 0;    // devices of the current call; 0 between calls
+    int running_ = 0;  // devices of the call that are not done
     bool stop_ = false;
     const ApplyCall* call_ = nullptr;
-    std::atomic<bool> adds_hosts_{false};  // in the call under way
+    std::atomic<bool> adds_hosts_{false};  // in the current call
     std::vector<tutti_replica> replicas_;
     std::optional<tutti::trainer::Error> first_;
     Exchanges exchanges_;

@@ -114,7 +114,7 @@ Result<tutti_value> split_array(const tutti_value& value, const SplitPlan& plan,
     ValueNode part{.kind = TUTTI_VALUE_ARRAY, .array = node.array, .owner = value.node};
     part.array.shape[axis] = share.count;
     if (!plan.opts.alloc && cut.outer == 1) {
-        part.array.data = const_cast<std::byte*>(from);  // a view, which keeps the batch
+        part.array.data = const_cast<std::byte*>(from);  // a view, which keeps the batch alive
         return make_value(std::move(part));
     }
     const std::size_t bytes = cut.outer * static_cast<std::size_t>(share.count) * cut.sample_bytes;

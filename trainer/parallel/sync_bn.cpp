@@ -1,5 +1,5 @@
-// Synchronised batch-norm: sums of a process's devices meet in an exchange, whose operator takes
-// them on to the other hosts.
+// Synchronised batch-norm: an exchange adds up the sums of a process's devices, and its operator
+// adds those up over the hosts.
 #include <atomic>
 #include <cmath>
 #include <vector>
@@ -97,7 +97,7 @@ tutti_status tutti_sync_bn::combine(void* user, const void* const* inputs, void*
         for (int d = 0; d < devices; ++d) sum += static_cast<const double*>(inputs[d])[i];
         sums[i] = sum;
     }
-    // From whichever device came last; one at a time, and in the order of the rounds.
+    // Runs on the thread of the last device to push; one at a time, in the order of the rounds.
     if (layer.hosts_) {
         layer.bytes_ += bytes;
         if (const auto sent = layer.add_hosts(sums, count); !sent) return keep(sent.error());
@@ -117,7 +117,7 @@ Result<> tutti_sync_bn::add_hosts(double* sums, std::size_t count) const {
 }
 
 Result<> tutti_sync_bn::add_up(int device, std::vector<double>& sums) {
-    if (hosts_) pool_.set_adds_hosts();  // before the push: one that fails is told of, too
+    if (hosts_) pool_.set_adds_hosts();  // before the push, so that a failed push is also reported
     TRAINER_ASSIGN(const uint64_t round,
                    exchange_->push(device, sums.data(), sums.data(), sums.size() * sizeof(double)));
     return exchange_->pull(round);
@@ -153,7 +153,7 @@ Result<> tutti_sync_bn::train(int device, const void* x, Shape shape, const void
             std::max(0.0, sums[channels_ + c] / saved.count - saved.mean[c] * saved.mean[c]);
         saved.inverse[c] = 1 / std::sqrt(variance[c] + epsilon_);
     }
-    // Device 0 takes part whenever any does.
+    // Device 0 takes part in every round.
     if (device == 0) TRAINER_TRY(update_running(saved.mean, variance, saved.count));
     return did(math_.normalize(math_.user, device, x, shape.rows, channels_, shape.inner,
                                saved.mean.data(), saved.inverse.data(), gamma, beta, y),
@@ -165,7 +165,7 @@ Result<> tutti_sync_bn::update_running(const std::vector<double>& mean,
     const double unbiased = count > 1 ? count / (count - 1) : 1;
     for (std::size_t d = 0; d < running_mean_.size(); ++d) {
         const int device = static_cast<int>(d);
-        // Devices may share one array: it is updated once too.
+        // Devices may share one array: update it only once.
         const auto known = std::find(running_mean_.begin(), running_mean_.end(), running_mean_[d]);
         if (known - running_mean_.begin() != device) continue;
         TRAINER_TRY(blend(device, running_mean_[d], mean, 1));

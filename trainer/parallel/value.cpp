@@ -1,4 +1,4 @@
-// Nested values at the C boundary, and what splits them.
+// Nested values at the C boundary.
 #include <algorithm>
 #include <set>
 

@@ -24,14 +24,14 @@ struct ValueNode {
     void* plain = nullptr;
     std::vector<tutti_value> items;
     std::vector<std::string> keys;
-    std::shared_ptr<const void> owner;  // of an array's memory or what a plain value points to
+    std::shared_ptr<const void> owner;  // of an array's memory, or of a plain value's target
 };
 
 inline tutti_value make_value(ValueNode node) {
     return {std::make_shared<const ValueNode>(std::move(node))};
 }
 
-/// INVALID for a number of devices that no process has.
+/// INVALID for an impossible number of devices.
 Result<> check_devices(const char* function, int devices);
 
 struct SplitPlan {

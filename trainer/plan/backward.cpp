@@ -19,7 +19,7 @@ bool any(const Marks& marks, const std::vector<int>& list) {
     return std::ranges::any_of(list, [&](int b) { return marks[static_cast<std::size_t>(b)]; });
 }
 
-// A gradient would stand for two values.
+// Refused: with two writers, one gradient would stand for two values.
 Result<> refuse_second_writer(const ModelRecorder& recorder, const DeclaredOperation& op, int b,
                               std::vector<const DeclaredOperation*>& writers) {
     const DeclaredOperation*& writer = writers[static_cast<std::size_t>(b)];
@@ -116,7 +116,7 @@ ProgramNode seed_of(const ModelRecorder& recorder, int loss, Device* device) {
 
 struct Reversed {
     CollectiveCall call;
-    double scale = 1;  // of what is added to the input's gradient
+    double scale = 1;  // of the sum that is added to the input's gradient
     bool communicates = true;
 };
 
@@ -167,7 +167,7 @@ ProgramNode addition(const ModelRecorder& recorder, const std::string& name, int
     return node;
 }
 
-// The collective of the gradients, then what it gave is added to the input's gradient.
+// Appends the collective of the gradients, then the addition of its result to the input's gradient.
 Result<> append_reversed(DeviceItems& items, ModelRecorder& recorder, const DeclaredOperation& op,
                          int replica, int replicas, Device* device) {
     const int in = op.reads.front();

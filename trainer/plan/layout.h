@@ -9,19 +9,20 @@
 namespace tutti::trainer {
 
 /// Buffers that lie one after the other, at the same offsets on every device, so that one
-/// collective moves them. Gaps between them are zero and stay so.
+/// collective moves them. Gaps between them are and stay zero.
 struct BufferGroup {
     std::string name;
     tutti_dtype dtype = TUTTI_FLOAT32;
     std::vector<std::vector<int>> members;  // by device
     std::size_t bytes = 0;
     std::vector<DeviceAllocation> memory;  // by device
-    std::vector<DeviceAllocation> wide;    // by device: sums of a 16-bit type, where the layer adds
+    std::vector<DeviceAllocation>
+        wide;  // by device: float32 sums of a 16-bit type, if the layer adds
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     std::vector<void*> pointers() const;
     std::vector<int> all_members() const;
-    /// The memory in which the layer adds, and the type in which it does.
+    /// The memory and the type in which the layer adds.
     void* sums(std::size_t device) const {
         return wide.empty() ? memory[device].data() : wide[device].data();
     }
@@ -37,8 +38,8 @@ struct BucketSizes {
     std::size_t first_bytes = 0;
 };
 
-/// The gradients that are reduced, last declared first: the first bucket smaller, so that the
-/// reduction begins early. One dtype each.
+/// Buckets of the gradients that are reduced, last declared first. The first bucket is smaller, so
+/// that the reduction begins early. A bucket has one dtype.
 std::vector<BufferGroup> make_buckets(const ModelRecorder& recorder, const BucketSizes& sizes);
 /// The buffers of a kind that are synchronised, a group for each dtype.
 std::vector<BufferGroup> make_groups(const ModelRecorder& recorder, tutti_buffer_kind kind);
@@ -54,8 +55,8 @@ struct Lifetime {
     int buffer = none;
     int first = 0, last = 0;  // nodes
 };
-/// Offsets for buffers such that those that live at one time do not overlap: the largest first,
-/// each at the lowest place that is free. Returns the bytes of all.
+/// Assigns offsets such that buffers with overlapping lifetimes do not overlap: the largest first,
+/// each at the lowest free offset. Returns the total bytes.
 std::size_t pack(const ModelRecorder& recorder, const std::vector<Lifetime>& lifetimes,
                  std::size_t alignment, std::vector<std::size_t>& offsets);
 /// First and last use of each shareable buffer of the device; unused ones are left out.

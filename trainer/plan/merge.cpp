@@ -38,7 +38,7 @@ ProgramNode join(const std::vector<DeviceItem>& parts) {
     return node;
 }
 
-// A copy of another device's buffer comes after what that device's list still writes to it.
+// A copy of another device's buffer comes after the pending writes to it in that device's list.
 const ProgramNode* pending_writer(const DeviceItem& item, const std::vector<DeviceItems>& lists,
                                   const std::vector<std::size_t>& at,
                                   const ModelRecorder& recorder) {
@@ -87,7 +87,7 @@ Result<> merge(Program& program, std::vector<DeviceItems> lists, const ModelReco
         }
         if (moved) continue;
         TRAINER_TRY(check_pending_writers(lists, at, recorder));
-        std::vector<DeviceItem> parts;  // every device that is not done stands at a collective
+        std::vector<DeviceItem> parts;  // every device that is not done is at a collective
         for (std::size_t d = 0; d < lists.size(); ++d)
             if (at[d] < lists[d].size()) parts.push_back(std::move(lists[d][at[d]++]));
         if (parts.size() != lists.size())

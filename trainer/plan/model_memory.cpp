@@ -81,7 +81,7 @@ std::vector<bool> ModelMemory::shareable_buffers() const {
     return shareable;
 }
 
-// The buffers that share memory come first, then one after another those that do not.
+// The buffers that share memory come first, then the others one after another.
 Result<> ModelMemory::place_arena(const Program& program, int d,
                                   const std::vector<bool>& shareable) {
     const std::vector<Lifetime> shared = lifetimes_of(program, recorder_, d, shareable);

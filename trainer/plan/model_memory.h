@@ -15,7 +15,7 @@ struct MemoryOptions {
 };
 
 /// Owns the memory of all buffers. Buffers that one collective moves lie in one group, the others
-/// in one arena a device. Groups stay where they are: others keep references to them.
+/// in one arena per device. Groups do not move: other objects keep references to them.
 class ModelMemory {
 public:
     ModelMemory(ModelRecorder& recorder, const std::vector<Device*>& devices, MemoryOptions options)
@@ -24,8 +24,8 @@ public:
     /// Forms the groups of parameters, computed buffers and state.
     void form_groups();
     void form_buckets(const BucketSizes& sizes);
-    /// The parameters and computed buffers are the other model's, in that one's memory: they form
-    /// no groups here.
+    /// Uses the parameters and computed buffers of the other model, in that model's memory: they
+    /// form no groups here.
     Result<> adopt_parameters(const ModelRecorder& from);
     /// Gives each buffer its address, and learning rates their first values. Buffers share memory
     /// if the program uses them at different times.
@@ -37,7 +37,7 @@ public:
     /// The groups that are synchronised and saved.
     std::vector<BufferGroup*> kept_groups();
     int bucket_count() const { return static_cast<int>(buckets_.size()); }
-    /// The bytes in use on the device that has most in use.
+    /// The bytes in use on the device with the most.
     std::size_t device_bytes() const;
 
 private:

@@ -14,8 +14,8 @@ struct RunContext {
     int micro = 0;
     int micro_batches = 1;
     int64_t iteration = 0;
-    double loss_scale = 1;             // where samples are not counted
-    int64_t total = 0;                 // of all replicas' samples, where they are
+    double loss_scale = 1;             // if samples are not counted
+    int64_t total = 0;                 // all replicas' samples, if they are counted
     const int64_t* samples = nullptr;  // device × micro-batches + micro-batch; NULL: all have some
 
     int64_t samples_of(int device) const {
@@ -26,7 +26,7 @@ struct RunContext {
         return static_cast<double>(samples_of(device)) / static_cast<double>(total);
     }
     bool has_no_samples(int device) const { return device != none && samples_of(device) == 0; }
-    /// Whether this step is one of those that something happens after.
+    /// Whether this step is the last of `every` steps.
     bool is_turn(int every) const { return (iteration + 1) % every == 0; }
 };
 
@@ -34,8 +34,8 @@ struct ProgramNode {
     std::string name;   // with its scope, for messages
     int device = none;  // none: of all devices
     std::vector<int> reads, writes;
-    std::vector<int> zero;     // gradients that begin to live here
-    std::vector<int> adds_up;  // those of them that the first micro-batch alone sets to zero
+    std::vector<int> zero;     // gradients whose lifetime begins here
+    std::vector<int> adds_up;  // of zero: the gradients that only the first micro-batch clears
     tutti_operation_fn call = nullptr;
     void* user = nullptr;
     std::function<Result<>(const RunContext&)> own;  // the layer's own work, instead of call
@@ -51,8 +51,8 @@ struct Program {
 
 /// The programs of a step.
 struct StepPlan {
-    Program micro;  // of each micro-batch but the last
-    Program last;   // of the last one, with collectives and update
+    Program micro;  // of each micro-batch except the last
+    Program last;   // of the last micro-batch, with collectives and update
 };
 
 /// One entry of a device's list: an operation, or its place in a collective of all devices.
@@ -62,8 +62,8 @@ struct DeviceItem {
 };
 using DeviceItems = std::vector<DeviceItem>;
 
-/// Marks the nodes before which a gradient becomes zero: in each program the first that touches it.
-/// fixed_order: the sums over micro-batches are not made in the dense gradients.
+/// Marks the nodes before which a gradient is set to zero: the first node of each program that uses
+/// it. fixed_order: the sums over micro-batches are not made in the dense gradients.
 void mark_zeroes(StepPlan& plan, const ModelRecorder& recorder, bool fixed_order);
 
 /// Fills before and after from reads and writes, and from the memory that buffers share.

@@ -5,11 +5,12 @@
 
 namespace tutti::trainer {
 
-/// No operation touches another device's buffer, and all devices have the same parameters.
+/// Checks that no operation uses another device's buffer, and that all devices have the same
+/// parameters.
 Result<> check_sanity(const ModelRecorder& recorder);
 
-/// One line a parameter or computed buffer, the same text on ranks that fit together. Shards have
-/// their names alone.
+/// One line for each parameter or computed buffer; ranks with the same model have the same text. A
+/// shard has only its name.
 std::string signature(const ModelRecorder& recorder, int device);
 
 }  // namespace tutti::trainer

@@ -9,8 +9,8 @@ bool contains(const std::vector<int>& list, int buffer) {
     return std::ranges::find(list, buffer) != list.end();
 }
 
-// Micro-batches add to the gradient of a parameter; but not with a fixed order, which stores it
-// after each one, nor if only the last one touches it.
+// Micro-batches add to the gradient of a parameter, except with a fixed order, which stores it
+// after each one, or if only the last one uses it.
 bool accumulates(const ModelRecorder& recorder, const Program& micro, bool fixed_order,
                  int gradient) {
     const int of = recorder.buffer(gradient).gradient_of;

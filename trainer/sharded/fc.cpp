@@ -66,7 +66,7 @@ Result<double> tutti_sharded_fc::forward(const float* x, const int64_t* labels, 
     return mean_loss();
 }
 
-/// Every rank has all ranks' features and labels: its classes' logits need them.
+/// Gives every rank all ranks' features and labels, which its classes' logits need.
 Result<> tutti_sharded_fc::gather(const float* x, const int64_t* labels, std::size_t batch) {
     batches_[static_cast<std::size_t>(rank_)] = batch;
     if (ranks_ > 1)
@@ -81,7 +81,7 @@ Result<> tutti_sharded_fc::gather(const float* x, const int64_t* labels, std::si
     std::vector<std::size_t> counts = batches_;
     if (ranks_ == 1) {
         std::copy_n(labels, batch, labels_.data());
-        // Kept for the backward pass, when x may be gone; only the program's functions touch it.
+        // A copy for the backward pass, when x may be gone. Only the program's functions access it.
         return check_math(math_.copy(math_.user, features, x, batch * spec_.features), "copy");
     }
     TRAINER_TRY(from_call(
@@ -127,7 +127,7 @@ Result<> tutti_sharded_fc::scatter_gradients(const float* all_dx, float* dx,
     return check_math(math_.from_host(math_.user, dx, own_.data(), own), "from_host");
 }
 
-/// All ranks see all labels, so all of them refuse.
+/// All ranks have all labels, so that all return the same error.
 Result<> tutti_sharded_fc::check_labels() const {
     std::size_t at = 0;
     for (std::size_t rank = 0; rank < batches_.size(); ++rank)
@@ -146,7 +146,7 @@ Result<> tutti_sharded_fc::compute_logits(const float* weight, const float* bias
     const auto columns = static_cast<std::size_t>(range_.count);
     TRAINER_ASSIGN(float* const logits, logits_.get(samples_ * columns));
     columns_.resize(samples_);
-    // The ignored label may be any number, even a place in this shard.
+    // The ignored label may be any number, even an index in this shard.
     std::transform(labels_.begin(), labels_.end(), columns_.begin(), [&](int64_t label) {
         const bool own =
             label != spec_.ignore && label >= range_.first && label < range_.first + range_.count;

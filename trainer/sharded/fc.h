@@ -16,7 +16,7 @@ struct ClassRange {
 };
 Result<ClassRange> range_of(int64_t classes, int shards, int shard);
 
-/// Memory of the program's kind that grows and is kept: batches are alike.
+/// Memory from the program's alloc, kept between steps and only grown: batches are alike.
 class Scratch {
 public:
     explicit Scratch(const tutti_fc_math& math) : math_(math) {}
@@ -47,7 +47,7 @@ public:
 private:
     using Done = tutti::trainer::Result<>;
     Done gather(const float* x, const int64_t* labels, std::size_t batch);
-    /// By way of the host where libtutti cannot reach this memory.
+    /// Goes through the host if libtutti cannot access this memory.
     Done gather_features(const float* x, float* features, std::vector<std::size_t> counts);
     Done scatter_gradients(const float* all_dx, float* dx, std::vector<std::size_t> counts);
     Done check_labels() const;

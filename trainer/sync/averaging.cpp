@@ -72,7 +72,7 @@ Result<> Averaging::apply_delta(std::size_t g, std::size_t d) {
         devices_[d]->axpby(group.count(), wide, 1, pieces_[g].delta[d].data(), 1, snapshot));
     TRAINER_TRY(
         devices_[d]->convert(group.count(), wide, snapshot, group.dtype, group.memory[d].data()));
-    // The next delta is relative to the parameters as they were rounded.
+    // The next delta is relative to the rounded parameters.
     return is_narrow(group.dtype) ? widen(g, d, snapshot) : Result<>();
 }
 

@@ -16,9 +16,9 @@ public:
               TaskTable& tasks)
         : parameters_(parameters), devices_(devices), tasks_(tasks) {}
 
-    /// Appends the nodes of each group: its deltas, their average, the parameters that follow.
+    /// Appends the nodes of each group: its deltas, their average, the new parameters.
     void append_to(Program& program, int every);
-    /// The parameters have their memory.
+    /// Allocates snapshots and deltas, after the parameters have their memory.
     Result<> allocate();
     void bind();
     /// Takes a snapshot of the parameters: the next deltas are relative to it.
@@ -27,7 +27,7 @@ public:
 private:
     /// delta = parameters - snapshot
     Result<> compute_delta(std::size_t group, std::size_t device);
-    /// snapshot and parameters = snapshot + delta, which the collective has averaged before
+    /// snapshot and parameters = snapshot + delta, after the collective has averaged delta
     Result<> apply_delta(std::size_t group, std::size_t device);
     Result<> widen(std::size_t group, std::size_t device, void* to);
     using DeltaFunction = Result<> (Averaging::*)(std::size_t, std::size_t);

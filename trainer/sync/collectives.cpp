@@ -84,7 +84,7 @@ Result<> Collectives::copy_input(Task& task, std::size_t d, void* to) {
     return devices_.front()->copy_from(*devices_[d], to, task.in[d], task.bytes());
 }
 
-// (0 + 1) + (2 + 3) …: the same additions for as many replicas, however they lie on hosts.
+// (0 + 1) + (2 + 3) …: the additions depend only on the number of replicas, not on their hosts.
 Result<> Collectives::add_in_pairs(Task& task) {
     for (std::size_t step = 1; step < devices_.size(); step *= 2)
         for (std::size_t d = 0; d + step < devices_.size(); d += 2 * step)
@@ -153,7 +153,7 @@ Result<tutti_request*> Collectives::broadcast(Task& task) {
     void* const data = stage_output(task, own, task.bytes());
     if (here) {
         TRAINER_TRY(devices_.front()->copy(data, own, task.bytes()));
-        task.staging.to = nullptr;  // it is there
+        task.staging.to = nullptr;  // the result is in place already
     }
     const tutti_call_opts opts = options(task);
     tutti_request* request = nullptr;
@@ -167,7 +167,7 @@ Result<tutti_request*> Collectives::reduce(Task& task) {
     if (devices_.size() > 1) return reduce_all(task, task.out.front());
     TRAINER_ASSIGN(void* const in, stage_input(task, 0));
     void* const out = stage_output(task, task.out.front(), task.bytes());
-    if (comm_.rank() != task.root) task.staging.to = nullptr;  // nothing comes
+    if (comm_.rank() != task.root) task.staging.to = nullptr;  // this rank gets no result
     const tutti_call_opts opts = options(task);
     tutti_request* request = nullptr;
     TRAINER_TRY(from_call(tutti_ireduce(comm_.get(), in, out, task.count, task.dtype, task.op,

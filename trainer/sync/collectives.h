@@ -10,37 +10,37 @@
 
 namespace tutti::trainer {
 
-/// Memory of the host that stands in for devices' memory which libtutti cannot reach.
+/// Host memory that replaces device memory which libtutti cannot access.
 struct Staging {
     std::vector<std::byte> in;  // the devices' inputs, one after the other
     std::vector<std::byte> out;
-    void* to = nullptr;  // on device 0: where out goes when the call is done; NULL: nowhere
-    std::vector<DeviceAllocation> peers = {};  // by device: what it adds of another's, where apart
+    void* to = nullptr;  // on device 0: the target of out when the call is done; NULL: none
+    std::vector<DeviceAllocation> peers = {};  // by device: a copy of another's input, if apart
 };
 
-/// The names that the collectives of the layer's operations carry: those of one do not pass for
-/// another's. libtutti has a number for each (numbered_names).
+/// The names that the collectives of the layer's operations carry, so that collectives of different
+/// operations do not match. libtutti has a number for each (numbered_names).
 inline constexpr const char* step_name = "trainer step";
 inline constexpr const char* sync_name = "trainer sync";
 
 /// One collective, bound to its buffers.
 struct Task {
     std::string name;
-    const char* operation = step_name;  // that it is a part of
+    const char* operation = step_name;  // the operation that it is part of
     tutti_collective_kind kind = TUTTI_COLLECTIVE_ALLREDUCE;
     tutti_op op = TUTTI_SUM;
     int root = 0;  // replica
     tutti_dtype dtype = TUTTI_FLOAT32;
     std::size_t count = 0;           // of in
     std::vector<void*> in, out;      // by local device
-    std::vector<void*> narrow = {};  // by local device: what in and out are float32 of
+    std::vector<void*> narrow = {};  // by local device: 16-bit buffers whose float32 are in and out
     tutti_dtype narrow_dtype = TUTTI_FLOAT32;
     bool widens = false;  // in is made of narrow before; out is rounded to it in any case
     int stream = 0;
     int every = 1;  // steps
     bool is_bucket = false;
-    std::function<Result<uint64_t>()> whole = {};  // does all at once instead; returns bytes
-    uint64_t whole_bytes = 0;                      // that it has returned so far
+    std::function<Result<uint64_t>()> whole = {};  // replaces the three parts; returns bytes
+    uint64_t whole_bytes = 0;                      // the sum of its results so far
     int whole_of = -1;                             // the parameter, on device 0
     DeviceAllocation scratch = {};                 // on device 0, for kinds that need it
     Staging staging = {};
@@ -56,9 +56,9 @@ public:
 
     /// Allocates what the task needs while it runs.
     Result<> prepare(Task& task);
-    /// The work on the devices before the request, and its issue. NULL: nothing was issued.
+    /// Does the work on the devices and issues the request. NULL: there is no request.
     Result<tutti_request*> begin(Task& task);
-    /// When the request is done: every device gets its result.
+    /// Call it when the request is done: gives every device its result.
     Result<> end(Task& task);
 
     int64_t issued() const { return issued_; }
@@ -94,8 +94,8 @@ private:
     const Comm& comm_;
     std::vector<Device*> devices_;
     bool fixed_order_;
-    bool staged_;  // a device's memory is its own: no call and no other device is given it
-    bool apart_;   // no device's functions are given another's memory
+    bool staged_;  // libtutti and other devices cannot access a device's memory
+    bool apart_;   // no device's functions get another device's memory
     int64_t issued_ = 0;
     uint64_t bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// Parameters that operations compute and no optimiser touches, such as batch-norm statistics.
+// Parameters that operations compute, not the optimiser, such as batch-norm statistics.
 #pragma once
 
 #include <deque>
@@ -8,7 +8,7 @@
 
 namespace tutti::trainer {
 
-/// Each group is broadcast from one replica, or averaged over all, every so many steps.
+/// Broadcasts each group from one replica, or averages it over all, every so many steps.
 class ComputedSync {
 public:
     ComputedSync(std::deque<BufferGroup>& groups, TaskTable& tasks)
@@ -17,7 +17,7 @@ public:
     /// mean: floating-point groups are averaged.
     void append_to(Program& program, bool mean, int every);
     void bind();
-    /// The replica that has the newest values: the first that had samples.
+    /// Sets the replica with the newest values: the first that had samples.
     void set_root(int replica);
 
 private:

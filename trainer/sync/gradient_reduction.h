@@ -20,7 +20,7 @@ public:
     bool is_active() const { return !bucket_tasks_.empty(); }
     /// Puts each bucket's node after the last node from backward_begin on that writes one of its
     /// gradients, but never before an earlier bucket's: the order of the buckets depends on the
-    /// declarations alone, not on what is ready when.
+    /// declarations alone, not on the times when gradients are ready.
     void insert_nodes(Program& program, std::size_t backward_begin) const;
     /// Moves the buckets' nodes out of the program into one of their own, in the order of the
     /// buckets: for options.external_autograd, where a framework's backward pass writes the

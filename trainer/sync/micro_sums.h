@@ -1,5 +1,5 @@
-// Gradients of micro-batches added in pairs, (0 + 1) + (2 + 3), so that as many micro-batches give
-// the same bits however they are spread over replicas.
+// Adds gradients of micro-batches in pairs, (0 + 1) + (2 + 3), so that the bits depend only on the
+// total number of micro-batches, not on their distribution over replicas.
 #pragma once
 
 #include <deque>

@@ -8,7 +8,7 @@
 
 namespace tutti::trainer {
 
-/// A communicator of the trainer's own.
+/// The trainer's own communicator.
 class Comm {
 public:
     /// A copy of comm; of this process alone if that is NULL.
@@ -18,8 +18,8 @@ public:
     int size() const { return tutti_comm_size(get()); }
     int rings() const { return tutti_comm_ring_count(get()); }
     int local_size() const { return tutti_comm_local_size(get()); }
-    /// Ends the communicator after a failure that the other ranks do not have, too, so that they do
-    /// not wait for this one.
+    /// Aborts the communicator after a failure of this rank alone, so that other ranks do not wait
+    /// for it.
     void abort_after(const Error& cause) const;
 
 private:
@@ -30,7 +30,7 @@ private:
     std::unique_ptr<tutti_comm, Destroy> comm_;
 };
 
-/// Numbered by rank, then by device. Every rank has as many devices.
+/// Numbered by rank, then by device. Every rank has the same number of devices.
 struct Replicas {
     Comm comm;
     std::vector<Device*> devices;  // of this process

@@ -14,7 +14,7 @@ Result<SampleCount> count_samples(const Replicas& replicas, int micro_batches,
             .advice("pass the number of samples of each device and micro-batch");
     const Comm& comm = replicas.comm;
     const int devices = replicas.local();
-    std::array<int64_t, 2> own = {0, devices};  // samples, first device that has any
+    std::array<int64_t, 2> own = {0, devices};  // samples, first device with samples
     for (int i = 0; i < devices * micro_batches; ++i) {
         if (samples[i] < 0)
             return invalid("samples[{}] is {}, which is negative", i, samples[i])

@@ -9,10 +9,10 @@ namespace tutti::trainer {
 
 struct SampleCount {
     int64_t total = 0;       // of all replicas
-    int first_replica = -1;  // that has any
+    int first_replica = -1;  // with samples
 };
 
-/// Every rank calls it. samples: of this process, by device, then micro-batch.
+/// Collective. samples: of this process, by device, then micro-batch.
 Result<SampleCount> count_samples(const Replicas& replicas, int micro_batches,
                                   const int64_t* samples);
 

@@ -21,7 +21,7 @@ std::size_t row_bytes(const Buffer& table) {
     return rows ? table.bytes / rows : 0;
 }
 
-// The devices' lists one after the other; false if one says that it has more than its room.
+// Takes the devices' lists one after the other; false if a list's count exceeds its room.
 Result<bool> take_lists(const ModelRecorder& recorder, const std::vector<Device*>& devices,
                         const std::vector<ListBuffers>& entries, List& list) {
     for (std::size_t d = 0; d < devices.size(); ++d) {
@@ -155,7 +155,7 @@ void append_sparse_sums(Program& program, TaskTable& tasks, const ModelRecorder&
 namespace {
 
 struct Requests {
-    std::vector<std::size_t> order;       // of the caller's rows, by the rank that has them
+    std::vector<std::size_t> order;       // of the caller's rows, sorted by the rank that has them
     std::vector<std::size_t> out_counts;  // rows asked of each rank
     std::vector<std::size_t> in_counts;   // rows that each rank asks of this one
 };
@@ -187,7 +187,7 @@ std::size_t total(const std::vector<std::size_t>& counts) {
     return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
-// Tells every rank how many rows are asked of it; or, by -1, that this rank cannot take part.
+// Tells every rank the number of rows that this rank asks of it, or -1 if this rank has an error.
 Result<Requests> agree_on(const Comm& comm, std::span<const int64_t> rows, int64_t rows_of_rank,
                           const std::string& problem) {
     TRAINER_TRY(begin_named(comm.get(), "sparse pull"));

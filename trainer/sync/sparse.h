@@ -1,5 +1,5 @@
-// Tables of which a step touches few rows: sums of lists of rows, and rows fetched from shards.
-// Lists are merged on the host, which reaches them through the devices' copy.
+// Sparse tables: a step uses few rows. Sums of lists of rows, and rows fetched from shards. The
+// host merges the lists; it copies them with the devices' copy.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace tutti::trainer {
 
 /// Appends a collective for each sparse parameter: its gradient's list on every device becomes the
 /// sum of the lists of all replicas, each row once, in order, its values added in the order of the
-/// replicas. Also on one replica alone: the update finds each row once.
+/// replicas. Also for one replica, so that the update reads each row once.
 void append_sparse_sums(Program& program, TaskTable& tasks, const ModelRecorder& recorder,
                         const Replicas& replicas);
 
@@ -22,7 +22,7 @@ struct ShardedTable {
     int64_t total_rows = 0;
 };
 
-/// Row rows[i] to the i-th place of values. Every rank calls it; all fail together.
+/// Copies row rows[i] to the i-th place of values. Collective; all ranks fail together.
 Result<> pull_rows(const ShardedTable& table, const Comm& comm, std::span<const int64_t> rows,
                    std::byte* values);
 

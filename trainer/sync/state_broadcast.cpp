@@ -26,7 +26,7 @@ Result<> StateBroadcast::start_all(std::vector<Started>& started) {
 }
 
 Result<> StateBroadcast::run() {
-    // A root of broadcasts only sends, so that it would see a mismatch only in its next operation.
+    // The root of a broadcast only sends, so it would see a mismatch only in its next operation.
     TRAINER_TRY(begin_named(comm_.get(), sync_name));
     std::vector<Started> started;
     Result<> outcome = start_all(started);

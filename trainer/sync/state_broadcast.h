@@ -7,15 +7,15 @@
 
 namespace tutti::trainer {
 
-/// A broadcast of each group from replica 0, all under way at once.
+/// Broadcasts all groups from replica 0, concurrently.
 class StateBroadcast {
 public:
     StateBroadcast(TaskTable& tasks, Collectives& collectives, const Comm& comm)
         : tasks_(tasks), collectives_(collectives), comm_(comm) {}
 
-    /// Adds the groups' tasks. Their memory is there.
+    /// Adds the groups' tasks; the groups have their memory.
     void add_tasks(const std::vector<BufferGroup*>& groups);
-    /// Every rank calls it. After a failure it returns when nothing is under way any more.
+    /// Collective. After a failure it returns once no broadcast is running.
     Result<> run();
 
 private:

@@ -20,7 +20,7 @@ StepSync::StepSync(const TrainerSettings& settings, const ModelRecorder& recorde
     if (!settings.synchronous()) averaging_.emplace(memory.parameters(), replicas.devices, tasks);
 }
 
-// The layer adds on devices: 16-bit types in float32.
+// The layer adds on devices; 16-bit types are added in float32.
 Result<> StepSync::check_addable(const char* option) const {
     for (const BufferGroup& group : memory_.parameters()) {
         if (group.dtype == TUTTI_FLOAT32 || group.dtype == TUTTI_FLOAT64) continue;

@@ -1,5 +1,5 @@
-// Adds to a step's programs what the replicas exchange: gradients, computed parameters, or
-// LocalSGD's deltas. The trainer's options choose.
+// Adds the replicas' exchanges to a step's programs: gradients, computed parameters, or LocalSGD's
+// deltas, by the trainer's options.
 #pragma once
 
 #include <optional>

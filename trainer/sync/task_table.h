@@ -10,8 +10,8 @@
 namespace tutti::trainer {
 
 /// Tasks by number. A task gets its stream, round robin over the rings, when it is added, and its
-/// pointers once the model's memory is there. Ranks that add the same tasks in the same order agree
-/// on their streams. Tasks stay where they are.
+/// pointers once the model's memory is allocated. Ranks that add the same tasks in the same order
+/// agree on their streams. Tasks do not move in memory.
 class TaskTable {
 public:
     explicit TaskTable(int rings) : rings_(rings) {}
@@ -24,7 +24,7 @@ public:
     /// The task's buffers, by device; bind_buffers gives it their addresses.
     void use_buffers(int task, std::vector<int> in, std::vector<int> out);
     void bind_buffers(const ModelRecorder& recorder);
-    /// The task reads and writes at the pointers, one a device, as many elements as the group has.
+    /// Lets the task read and write the group's elements at the pointers, one for each device.
     void bind_group(int task, const BufferGroup& group, std::vector<void*> pointers);
 
 private:
