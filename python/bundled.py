@@ -1,6 +1,6 @@
-"""Prints the shared libraries of the system that a wheel has to bring: path, tab, the name it is loaded by.
+"""Prints the system's shared libraries that a wheel must include: path, tab, the name by which it is loaded.
 
-usage: bundled.py COMPILER…   (where a library is static or built as a subproject, there is nothing to bring)
+usage: bundled.py COMPILER…   (a library that is static or built as a subproject needs none)
 """
 import pathlib
 import re

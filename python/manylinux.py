@@ -1,8 +1,8 @@
-"""The platform tag of a wheel, by what its binaries ask of a system: manylinux_2_N is any with glibc 2.N or newer.
+"""The platform tag of a wheel, by the needs of its binaries: manylinux_2_N is any system with glibc 2.N or newer.
 
-A binary says which versions of the C and C++ libraries' symbols it needs. The wheel gets the tag of the oldest glibc
-whose distributions have all of them (PEP 600). One that needs a library which is neither in the wheel nor among those
-that every such system has keeps the tag of this machine, and the reason is printed.
+A binary lists the versions of the C and C++ libraries' symbols that it needs. The wheel gets the tag of the oldest
+glibc whose distributions have all of them (PEP 600). If a wheel needs a library that is neither in the wheel nor on
+every such system, it keeps the tag of this machine, and the reason is printed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 
-# PEP 600 lets a wheel use these libraries of the system. It also allows those of graphics, which tutti does not need.
+# PEP 600 lets a wheel use these libraries of the system. It also allows graphics libraries, which tutti does not need.
 EVERYWHERE = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libatomic.so.1", "libc.so.6", "libdl.so.2",
               "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libresolv.so.2", "librt.so.1", "libstdc++.so.6",
               "libutil.so.1", "libz.so.1"}
@@ -29,14 +29,14 @@ COMPANIONS = {
     "GCC": (("4.8.0", 17), ("7.0.0", 27), ("12.0.0", 35), ("14.0.0", 39)),
     "ZLIB": (("1.2.5.2", 17), ("1.2.9", 27), ("1.2.12", 37)),
 }
-# Promises of glibc's loader that are no version of a symbol, and the glibc 2.N that first gave them.
+# Features of glibc's loader that are listed like symbol versions, and the first glibc 2.N that has them.
 LOADER = {"ABI_DT_RELR": 36}
 OLDEST = 17
 ELF = b"\x7fELF"
 
 
 class NotPortable(Exception):
-    """The text says which binary asks for what."""
+    """The text names the binary and the library or version that it needs."""
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def glibc_for(symbol_version: str) -> int:
-    """The N of glibc 2.N that a symbol's version asks for: GLIBC_2.34 → 34, GLIBCXX_3.4.30 → 35."""
+    """The N of the glibc 2.N that a symbol's version needs: GLIBC_2.34 → 34, GLIBCXX_3.4.30 → 35."""
     library, _, version = symbol_version.partition("_")
     numbered = re.fullmatch(r"\d+(\.\d+)*", version)
     if library == "GLIBC":
@@ -61,7 +61,7 @@ def glibc_for(symbol_version: str) -> int:
 
 
 def _needs(binary: pathlib.Path) -> tuple[set[str], set[str]]:
-    """(libraries, versions of symbols) that a binary asks for."""
+    """(libraries, versions of symbols) that a binary needs."""
     told = subprocess.run(["readelf", "--wide", "--dynamic", "--version-info", str(binary)], capture_output=True,
                           text=True, check=True, env={**os.environ, "LC_ALL": "C"}).stdout
     libraries = set(re.findall(r"\(NEEDED\).*\[([^\]]+)\]", told))
@@ -84,7 +84,7 @@ def glibc_of(wheel: zipfile.ZipFile) -> int:
             for foreign in sorted(libraries - EVERYWHERE - inside):
                 raise NotPortable(f"{name} needs {foreign}, which is neither in the wheel nor on every system")
             for version in sorted(versions):
-                # The other versions are of symbols that one library of the wheel gives another one there.
+                # Other versions belong to symbols between two libraries of the wheel.
                 if version.startswith(("GLIBC_", *(f"{library}_" for library in COMPANIONS))):
                     newest = max(newest, glibc_for(version))
     return newest
@@ -96,7 +96,7 @@ def _record_line(name: str, content: bytes) -> str:
 
 
 def _rewrite(old: zipfile.ZipFile, path: pathlib.Path, before: str, after: str) -> None:
-    """The wheel with another platform in its WHEEL file, which RECORD knows."""
+    """Returns the wheel with another platform in its WHEEL file and the matching RECORD."""
     description = next(name for name in old.namelist() if name.endswith(".dist-info/WHEEL"))
     told = re.sub(rf"^(Tag: .*-){re.escape(before)}$", rf"\g<1>{after}", old.read(description).decode(), flags=re.M)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:

@@ -1,4 +1,4 @@
-// Arrays of any library as memory and a type.
+// Arrays of any library, as memory and a type.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -18,9 +18,9 @@ struct Elements {
     bool boolean;
 };
 
-/// TypeError for what tutti cannot carry.
+/// TypeError for a type that tutti cannot carry.
 Elements elements_of(nanobind::dlpack::dtype type);
-/// By the library's name for the type.
+/// Finds a type by its name in tutti ("float32").
 Elements elements_named(const char* name);
 /// "sum" and so on; ValueError lists them.
 tutti_op op_of(const char* name, const Elements& elements);

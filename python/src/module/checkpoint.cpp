@@ -51,7 +51,7 @@ void Checkpoint::add(const char* name, const Array& data, void* memory,
 
 void Checkpoint::add_source(const char* name, Input data, std::optional<int64_t> first_row,
                             int64_t rows) {
-    // Only saved from: what is added as a source is never loaded into.
+    // The cast is safe: a source is only saved, never loaded into.
     add(name, data, const_cast<void*>(data.data()), first_row, rows);
     sources_.push_back(std::move(data));
 }

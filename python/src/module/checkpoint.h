@@ -1,4 +1,4 @@
-// A checkpoint for python: names and the arrays that they stand for.
+// A checkpoint for python: names and their arrays.
 #pragma once
 
 #include <tutti/checkpoint.h>
@@ -11,16 +11,16 @@
 
 namespace tutti_python {
 
-/// As tutti_checkpoint: one thread at a time. Keeps the arrays that were added. The GIL is let go
-/// while files are written and read.
+/// As tutti_checkpoint: one thread at a time. Keeps the added arrays alive. Releases the GIL while
+/// files are written and read.
 class Checkpoint {
 public:
     Checkpoint();
     ~Checkpoint();
     Checkpoint(const Checkpoint&) = delete;
 
-    /// data is first_row … of rows, of which every rank has a part; without first_row, everyone has
-    /// all of it. A source can be saved only; it may be read-only.
+    /// With first_row, data is this rank's part of a value of that many rows; without it, every
+    /// rank has the whole value. A source can only be saved; it may be read-only.
     void add_source(const char* name, Input data, std::optional<int64_t> first_row, int64_t rows);
     void add_target(const char* name, Output data, std::optional<int64_t> first_row, int64_t rows);
     void set_text(const char* key, const char* text);

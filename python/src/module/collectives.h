@@ -13,7 +13,7 @@ struct Collective {
                          tutti_plan** plan);
 };
 
-/// ValueError for a name that is none.
+/// ValueError for an unknown name.
 const Collective& collective_of(const char* name);
 
 }  // namespace tutti_python

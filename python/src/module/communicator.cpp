@@ -34,7 +34,7 @@ Call call_of(const std::optional<Input>& in, const std::optional<Output>& out, s
     return call;
 }
 
-// Stream 0 is that of all calls: ranks may differ in whether they wait at once.
+// All calls use stream 0, because one rank may call the blocking form and another the "i" form.
 tutti_call_opts within(int64_t timeout_ms) {
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
     opts.stream = 0;
@@ -167,7 +167,7 @@ std::unique_ptr<Request> Communicator::receive(Output data, int source, int tag,
 
 std::pair<std::unique_ptr<Request>, std::unique_ptr<Request>> Communicator::sendrecv(
     Input data, int destination, int tag, Output received, int source, int received_tag) {
-    // Both are known to be possible before one of them begins.
+    // Check both types before either message begins.
     const Elements sent = elements_of(data.dtype()), wanted = elements_of(received.dtype());
     const void* const from = data.data();
     void* const to = received.data();
@@ -241,7 +241,7 @@ void Communicator::abort() {
     check(tutti_comm_abort(joined()->comm()), "abort");
 }
 
-// The last thread that is inside takes it along.
+// The last thread inside destroys the library's communicator.
 void Communicator::close() {
     if (joined_.use_count() > 1) (void)tutti_comm_abort(joined_->comm());
     joined_.reset();

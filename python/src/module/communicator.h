@@ -17,7 +17,7 @@ namespace tutti_python {
 /// Elements for each rank.
 using Counts = std::vector<std::size_t>;
 
-/// The arguments of a collective, as far as it has them.
+/// The arguments of a collective; it uses some of them.
 struct Call {
     const void* in = nullptr;
     void* out = nullptr;
@@ -25,10 +25,10 @@ struct Call {
     tutti_dtype dtype = TUTTI_UINT8;
     tutti_op op = TUTTI_SUM;
     int root = 0;
-    Counts counts, out_counts;  // of forms with blocks of different lengths, where a rank has any
+    Counts counts, out_counts;  // for the forms with blocks of different lengths
 };
 
-/// As tutti_comm: one thread at a time issues. The GIL is let go while a call waits.
+/// As tutti_comm: one thread at a time issues. Releases the GIL while a call waits.
 class Communicator {
 public:
     explicit Communicator(const std::map<std::string, std::string>& settings);
@@ -49,7 +49,7 @@ public:
                                    std::optional<Output> out, std::size_t count, const char* op,
                                    int root, int64_t timeout_ms, const Counts& counts,
                                    const Counts& out_counts);
-    /// name: what it is for, nothing for none.
+    /// name: the operation that begins with it, if any.
     void barrier(const std::optional<std::string>& name);
     /// A persistent plan of such a call, bound to these arrays.
     std::unique_ptr<Plan> plan(const char* collective, std::optional<Input> in,
@@ -58,11 +58,12 @@ public:
                                const Counts& out_counts);
     std::unique_ptr<Request> send(Input data, int destination, int tag, int64_t timeout_ms);
     std::unique_ptr<Request> receive(Output data, int source, int tag, int64_t timeout_ms);
-    /// Ranks and tags are the caller's to check: one of the two would be under way already.
+    /// The caller checks ranks and tags: an error here could come after one message has started.
     std::pair<std::unique_ptr<Request>, std::unique_ptr<Request>> sendrecv(
         Input data, int destination, int tag, Output received, int source, int received_tag);
 
-    /// Wraps another owner's communicator, which keeper keeps alive. close() works as for our own.
+    /// Wraps another owner's communicator, which keeper keeps alive. close() works as for an own
+    /// one.
     static std::unique_ptr<Communicator> adopt(std::uintptr_t address, nanobind::object keeper);
     /// ValueError once it is closed.
     std::shared_ptr<Joined> joined() const;
@@ -74,13 +75,13 @@ public:
                         const char* op);
     void dump(int fd);
     void abort();
-    /// Ends what other threads wait for in it, on all ranks.
+    /// Fails pending operations of other threads, on all ranks.
     void close();
 
 private:
     explicit Communicator(std::shared_ptr<Joined> joined) : joined_(std::move(joined)) {}
 
-    /// For a call that begins.
+    /// The communicator for a call that begins.
     std::shared_ptr<Joined> enter() const;
 
     std::shared_ptr<Joined> joined_;

@@ -11,7 +11,7 @@ void raise(tutti_status status, const char* operation) {
 }
 
 void raise(tutti_status status, const char* operation, const char* text, int rank) {
-    // Before anything else runs on this thread: the text is its last failure's.
+    // Copy the text first: a later call on this thread could replace its last failure.
     const nb::str cause(text);
     const nb::object make = nb::module_::import_("tutti._errors").attr("make");
     const nb::object error = make(static_cast<int>(status), rank, operation, cause);

@@ -8,7 +8,8 @@ namespace nb = nanobind;
 
 namespace tutti_python {
 
-// Ends the communicator first: its requests end with it, so destroying them waits for no deadline.
+// Destroys the communicator first, which ends its requests, so that their destruction does not wait
+// for a deadline.
 Joined::~Joined() {
     if (keeper_) {
         keeper_.reset();
@@ -26,8 +27,8 @@ void Joined::leave(Request& request) {
     left_.push_back(std::move(held));
 }
 
-// Keeps a request that another reference holds: only that holder's thread may poll it. Polling
-// releases the GIL, so other threads may append to left_ meanwhile.
+// Skips a request that another reference holds: only the holder's thread may poll it. Polling
+// releases the GIL, so other threads may append to left_ in the meantime.
 void Joined::let_go() {
     for (nb::object& request : std::exchange(left_, {}))
         if (Py_REFCNT(request.ptr()) > 1 || !nb::cast<Request&>(request).over())

@@ -1,4 +1,4 @@
-// The library's communicator as requests and calls hold it, with what nobody waits for any more.
+// The library's communicator, held by requests and calls, and the requests whose waiters have left.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -12,19 +12,19 @@ namespace tutti_python {
 
 class Request;
 
-/// Held by the Communicator, and once more by each thread that is inside. With the GIL.
+/// The Communicator and each thread inside a call hold a reference. All members need the GIL.
 class Joined {
 public:
-    /// Ours, or that of somebody else, which lives as long as keeper.
+    /// Owns comm, or wraps another owner's, which lives as long as keeper.
     explicit Joined(tutti_comm* comm, nanobind::object keeper = {})
         : comm_(comm), keeper_(std::move(keeper)) {}
     ~Joined();
     Joined(const Joined&) = delete;
 
     tutti_comm* comm() const { return comm_; }
-    /// Keeps a request, and with it its arrays, until it is over: its waiter was interrupted.
+    /// Keeps a request whose waiter was interrupted, and its arrays, until it is over.
     void leave(Request& request);
-    /// Lets go of what is over of that.
+    /// Drops the kept requests that are over.
     void let_go_of_what_is_over() {
         if (!left_.empty()) [[unlikely]]
             let_go();
@@ -38,9 +38,9 @@ private:
     std::vector<nanobind::object> left_;
 };
 
-/// The same; ValueError for NULL, which is what is left of one that was closed.
+/// Returns its argument; ValueError for NULL, a closed communicator.
 std::shared_ptr<Joined> not_closed(std::shared_ptr<Joined> joined);
-/// The same, for a call that begins.
+/// As not_closed(), for a call that begins.
 std::shared_ptr<Joined> entered(std::shared_ptr<Joined> joined);
 
 }  // namespace tutti_python

@@ -1,4 +1,4 @@
-// The module tutti._tutti: what communicator.py builds on.
+// The module tutti._tutti, the base of communicator.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>

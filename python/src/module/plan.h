@@ -11,7 +11,7 @@
 namespace tutti_python {
 
 /// As the communicator: one thread at a time, one run at a time. Requests of its runs may outlive
-/// it.
+/// the plan.
 class Plan {
 public:
     Plan(const char* operation, tutti_plan* plan, std::optional<Input> in,

@@ -22,7 +22,7 @@ bool Request::wait(int64_t timeout_ms) {
     return true;
 }
 
-// Python runs the handlers of signals in its main thread, and only when that comes by.
+// Python runs signal handlers in its main thread, and only between that thread's bytecodes.
 bool Request::wait_in_slices(int64_t timeout_ms) {
     for (int64_t left_ms = timeout_ms;
          !poll(timeout_ms < 0 ? slice_ms : std::min(slice_ms, left_ms)); left_ms -= slice_ms) {

@@ -30,7 +30,7 @@ public:
           in_(std::move(in)),
           out_(std::move(out)),
           joined_(std::move(joined)) {}
-    /// A request of a plan, which holds the arrays.
+    /// A request of a plan; the plan holds the arrays.
     Request(const char* operation, std::shared_ptr<const void> plan, std::weak_ptr<Joined> joined)
         : operation_(operation), plan_(std::move(plan)), joined_(std::move(joined)) {}
     ~Request();
@@ -38,12 +38,12 @@ public:
 
     tutti_request** slot() { return &request_; }
     tutti_recv_status* received() { return received_.get(); }
-    /// True when it is over; raises what it came to, whenever it is asked. What a signal's handler
-    /// raises meanwhile leaves it: below.
+    /// True when it is over; raises its failure, in each call. If a signal's handler raises during
+    /// the wait, calls leave().
     bool wait(int64_t timeout_ms);
-    /// An interrupted waiter leaves it to the communicator, which keeps it until it is over.
+    /// Gives the request of an interrupted waiter to the communicator, until it is over.
     void leave();
-    /// Whether it is over, whatever it came to.
+    /// Whether it is over, with success or failure.
     bool over() { return poll(0); }
     /// A descriptor that becomes readable when it is over; -1 if it is.
     int fd();
@@ -65,15 +65,15 @@ private:
     std::optional<Input> in_;
     std::optional<Output> out_;
     const std::shared_ptr<const void> plan_;
-    const std::weak_ptr<Joined> joined_;  // which waiting for it is being inside
-    // On the heap: the library writes to this address, which must not depend on the object's.
+    const std::weak_ptr<Joined> joined_;  // locked during a wait, which counts as a call inside
+    // On the heap: the library writes to this address, which must stay if the object moves.
     std::unique_ptr<tutti_recv_status> received_ = std::make_unique<tutti_recv_status>();
     tutti_request* request_ = nullptr;
     std::optional<Failure> failure_;
 };
 
-/// Starts and waits. Most operations are over before a signal could matter, and need no Request:
-/// make makes one for those that are not.
+/// Starts and waits. Most operations end before a signal could matter and need no Request; `make`
+/// makes one for the others.
 template <typename Start, typename Make>
 void start_and_wait(const char* operation, Start start, Make make) {
     tutti_request* raw = nullptr;

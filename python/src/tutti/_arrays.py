@@ -11,10 +11,10 @@ HOST = 1  # DLPack's number for memory of the host
 
 
 def literal(x):
-    """x as it is, if its memory holds the values that it shows: what is computed knows neither masks nor marks."""
+    """Returns x if its memory holds its visible values; tutti does not apply masks or torch's conj and neg bits."""
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError("a masked array would lose its mask. What to do: pass x.filled(…) or x.data")
-    for mark in ("conj", "neg"):  # torch's: the values are conjugated, negated, when they are looked at
+    for mark in ("conj", "neg"):  # torch conjugates or negates the values only when they are read
         if getattr(x, f"is_{mark}", bool)():
             raise TypeError(f"a {type(x).__name__} with the lazy '{mark}' flag of torch would lose that flag. What to "
                             f"do: pass x.resolve_{mark}()")
@@ -22,7 +22,7 @@ def literal(x):
 
 
 def given(x):
-    """To read from. Arrays as they are; numbers, lists and bytes as numpy arrays."""
+    """Returns an array to read from: arrays unchanged; numbers, lists and bytes as numpy arrays."""
     if type(x) is np.ndarray:
         return x
     if hasattr(x, "__dlpack__"):
@@ -58,14 +58,14 @@ def target(out, shape, x):
 
 
 def same(x, out):
-    """(input, output, elements) of what keeps the shape."""
+    """(input, output, elements) of a collective that keeps the shape."""
     x = given(x)
     shape = tuple(x.shape)
     return x, target(out, shape, x), math.prod(shape)
 
 
 def explain(error: TypeError, call: str, arrays, op: str = "sum") -> NoReturn:
-    """Raises, for an error of the module's, what says more. arrays: (name, array or None, whether it is written)."""
+    """Raises a clearer error for one of the module. arrays: (name, array or None, whether it is written)."""
     if "incompatible function arguments" not in str(error):
         raise TypeError(f"{call}: {error}") from error
     for name, x, written in arrays:
@@ -78,7 +78,7 @@ def explain(error: TypeError, call: str, arrays, op: str = "sum") -> NoReturn:
 
 
 def _what_is_wrong(x, written: bool) -> str:
-    """Why x was refused, as the end of a sentence that begins with its name; nothing if it should not have been."""
+    """The reason why x was refused, as the end of a sentence that begins with its name; None if there is none."""
     if isinstance(x, np.ndarray):
         return _what_is_wrong_in_numpy(x, written)
     if hasattr(x, "__dlpack__"):
@@ -89,7 +89,7 @@ def _what_is_wrong(x, written: bool) -> str:
                     "x.contiguous()")
         try:
             x.__dlpack__()
-        except Exception as error:  # whatever its library finds
+        except Exception as error:  # any exception of x's library
             return f"cannot be exported by DLPack: {error}. What to do: pass an array that can, such as numpy's"
         return ""
     try:

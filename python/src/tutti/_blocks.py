@@ -1,6 +1,6 @@
-"""Blocks of different lengths: which rows of an array are whose, and how an array is told of that it does not know.
+"""Blocks of different lengths: the rows of each rank, and the header by which root describes an array to other ranks.
 
-A row is what x[i] is. Of each collective: (input, output, elements, elements for each rank …), as its shape asks.
+A row is one x[i]. Each collective gets (input, output, elements, elements for each rank …), by its shape.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _arrays
 
-HEADER_WORDS = 2 + 64  # type, dimensions, and as many of them as numpy has
+HEADER_WORDS = 2 + 64  # type, number of dimensions, and numpy's most dimensions
 
 
 def rows_for(counts, size: int, name: str = "counts") -> list[int]:
@@ -28,7 +28,7 @@ def rows_for(counts, size: int, name: str = "counts") -> list[int]:
 
 
 def _with_rows(x, rows: int, why: str):
-    """x, which has that many rows, and how many elements are in one."""
+    """Returns x, which has that many rows, and the number of elements in a row."""
     x = _arrays.given(x)
     if not x.shape or x.shape[0] != rows:
         raise ValueError(f"x has shape {tuple(x.shape)}, but {why} {rows} rows. What to do: pass an x of {rows} rows, "

@@ -10,7 +10,7 @@ class Error(RuntimeError):
     """A call of tutti failed.
 
     rank: the rank at fault, -1 if none is known.
-    operation: what was called, such as "all_reduce".
+    operation: the name of the call, such as "all_reduce".
     cause: a sentence with the operation's number, the peer and what to do.
     status: tutti's status code.
     """
@@ -28,7 +28,7 @@ class InvalidError(Error, ValueError):
 
 
 class MismatchError(Error):
-    """The ranks called different things; the communicator works on."""
+    """The ranks made different calls; the communicator still works."""
 
 
 class TimedOutError(Error, TimeoutError):
@@ -36,7 +36,7 @@ class TimedOutError(Error, TimeoutError):
 
 
 class PeerLostError(Error, ConnectionError):
-    """A rank's process is gone: the attribute rank says which."""
+    """A rank's process is gone: the attribute rank is its number."""
 
 
 class AbortedError(Error):
@@ -48,7 +48,7 @@ class UnsupportedError(Error):
 
 
 class AuthenticationError(Error):
-    """The other side does not know the job's secret."""
+    """The peer does not know the job's secret."""
 
 
 class SystemFailureError(Error):
@@ -72,7 +72,7 @@ BY_STATUS = {
     10: OutOfMemoryError,
 }
 
-# As programs catch them: what a traceback prints is then what stands after an except.
+# A traceback then prints the names under which programs catch them.
 for _kind in (Error, *BY_STATUS.values()):
     _kind.__module__ = __package__
 

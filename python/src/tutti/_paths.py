@@ -11,7 +11,7 @@ PROGRAMS = PACKAGE / "bin"
 
 
 def program(name: str) -> pathlib.Path:
-    """The path of a program of tutti's; FileNotFoundError names what is there."""
+    """The path of a program of tutti's; FileNotFoundError lists the existing ones."""
     path = PROGRAMS / name
     if not path.is_file():
         there = ", ".join(sorted(p.name for p in PROGRAMS.glob("*"))) or "nothing"

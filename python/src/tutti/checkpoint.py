@@ -5,7 +5,7 @@
     tutti.checkpoint.load("epoch-12.safetensors", state, comm)
 
 The file has the safetensors layout. Arrays are numpy's, torch's (a state_dict is a state) or anything with the buffer
-protocol or DLPack in host memory, in one piece; they are used where they lie.
+protocol or DLPack in host memory, in one piece; they are used without a copy.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["Loaded", "Shard", "load", "save"]
 class Shard:
     """Some rows of a value that is spread over the ranks.
 
-    data: an array (own rows, …), which may have no rows; first_row: which of the whole's rows its first one is;
-    rows: how many the whole has.
+    data: an array (own rows, …), which may have no rows; first_row: the index of its first row in the whole;
+    rows: the number of rows of the whole.
     """
 
     def __init__(self, data: Any, first_row: int, rows: int):
@@ -72,11 +72,12 @@ def save(path: str | os.PathLike, state: Mapping[str, Any], comm: Communicator |
          texts: Mapping[str, str] | None = None) -> None:
     """Writes state to path; a crash leaves the old file or the new one.
 
-    state: arrays of which every rank has all (rank 0's are written), and Shards, whose rows on all ranks make up the
+    state: arrays that are whole on every rank (rank 0's are written), and Shards, whose rows on all ranks cover the
     whole exactly once. Collective over comm, None: this process alone; rank 0 writes. Keys of texts are not "tutti.…".
 
-    ValueError for a name, text or path with a NUL character. InvalidError on every rank for rows that nobody or two have and ranks whose entries differ; SystemFailureError for
-    what the file system refuses. After a failure path is as it was.
+    ValueError for a name, text or path with a NUL character. InvalidError on every rank if a row is missing or on two
+    ranks, or if entries differ between ranks; SystemFailureError for an error of the file system. After a failure path
+    is unchanged.
     """
     native = _listed(state, target=False)
     for key, text in (texts or {}).items():
@@ -86,13 +87,13 @@ def save(path: str | os.PathLike, state: Mapping[str, Any], comm: Communicator |
 
 def load(path: str | os.PathLike, state: Mapping[str, Any], comm: Communicator | None = None, *,
          allow_missing: bool = False, allow_extra: bool = False) -> Loaded:
-    """Restores the arrays of state, in place, from path. They have the shapes and types of those that were saved.
+    """Restores the arrays of state, in place, from path. They must have the shapes and types of the saved arrays.
 
-    Shards may be of any rows, whoever saved them. Collective over comm, None: this process alone; only rank 0 needs
-    the file. allow_missing: what the file lacks keeps its values; allow_extra: the file may have more.
+    Shards may be of any rows, whichever rank saved them. Collective over comm, None: this process alone; only rank 0
+    needs the file. allow_missing: arrays that the file lacks keep their values; allow_extra: the file may have more.
 
-    InvalidError on every rank for a file that is damaged or of another model: nothing is changed then. A rank that saves
-    while others load gets MismatchError, as they do, and the communicator works on.
+    InvalidError on every rank for a file that is damaged or of another model; the arrays are then unchanged. If one rank
+    saves while others load, all get MismatchError, and the communicator still works.
     """
     native = _listed(state, target=True)
     native.load(None if comm is None else comm._native, _text(os.fspath(path)), allow_missing, allow_extra)

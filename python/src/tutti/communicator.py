@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "allgather", "reduce_scatter", "gather", "scatter",
                "alltoall", "scan", "exscan")
 WITH_COUNTS = ("allgatherv", "reduce_scatterv", "gatherv", "scatterv", "alltoallv")
-LONGEST_S = 1e9  # what is longer is for ever, and the library would count too far
+LONGEST_S = 1e9  # a longer timeout counts as infinite, because the library's arithmetic would overflow
 
 
 class Request(Generic[Result]):
@@ -26,12 +26,10 @@ class Request(Generic[Result]):
     The arrays belong to it until it is over. Wait for it before its communicator is closed: that ends it. Dropping it
     waits.
 
-    It is not ended by who stops waiting: when an ``await`` is cancelled, or a signal's handler raises in a wait
-    (Ctrl-C), the operation stays under way, as it does on the other ranks. Its communicator keeps the arrays until it
-    is over.
+    A waiter that stops does not end it: if an ``await`` is cancelled, or a signal's handler raises in a wait (Ctrl-C),
+    the operation continues, as on the other ranks. Its communicator keeps the arrays until it is over.
 
-    A block that fails waits for the operation too. What the block raised goes on; what the operation raises then is not
-    told.
+    A block that raises also waits for the operation. The block's exception propagates; the operation's is dropped.
     """
 
     def __init__(self, native, result):
@@ -39,10 +37,10 @@ class Request(Generic[Result]):
         self._result = result
 
     def wait(self, timeout: float | None = None) -> Any:
-        """The operation's result. timeout: seconds that this waits at most; 0 looks once, None waits for the outcome.
+        """The operation's result. timeout: seconds that this waits at most; 0 polls once, None waits for the end.
 
-        TimeoutError: the operation goes on, wait again. tutti.TimedOutError is one too, and says that the operation's
-        own deadline passed and the communicator is over: where the two are to be told apart, catch it first.
+        TimeoutError: the operation continues, wait again. tutti.TimedOutError is a TimeoutError, too: the operation's
+        own deadline passed and the communicator has failed. To tell the two apart, catch it first.
         """
         if not self._native.wait(_patience_ms(timeout)):
             raise TimeoutError(f"the wait timed out after {timeout} s; the operation goes on. What to do: wait again, "
@@ -50,20 +48,20 @@ class Request(Generic[Result]):
         return self._result() if callable(self._result) else self._result
 
     def test(self) -> bool:
-        """Whether it is over; makes progress. Raises what it came to."""
+        """Whether it is over; makes progress. Raises the operation's failure."""
         return self._native.wait(0)
 
     async def _until_done(self) -> Any:
         descriptor = -1 if self._native.wait(0) else self._native.fd()
         if descriptor >= 0:
-            # A descriptor of our own: the request's is closed when it is waited for.
+            # Duplicated, because a wait closes the request's descriptor.
             own = os.dup(descriptor)
             loop, done = asyncio.get_running_loop(), asyncio.Event()
             loop.add_reader(own, done.set)
             try:
                 await done.wait()
             except BaseException:
-                self._native.leave()  # dropped, it would hold up the loop until it is over
+                self._native.leave()  # if it were dropped, its destructor would block the loop until it is over
                 raise
             finally:
                 loop.remove_reader(own)
@@ -85,9 +83,9 @@ class Request(Generic[Result]):
 
 
 class Plan(Generic[Result]):
-    """A collective that was bound to its arrays once (Communicator.plan), and is run as often as the program likes.
+    """A collective that is bound to its arrays once (Communicator.plan) and run any number of times.
 
-    A run reads what is in the arrays then, and has its place in the order of the communicator's calls. One at a time.
+    A run reads the arrays' current values and has its place in the order of the communicator's calls. One at a time.
     """
 
     def __init__(self, native, result):
@@ -95,22 +93,22 @@ class Plan(Generic[Result]):
         self._result = result
 
     def run(self) -> Any:
-        """Runs it once; returns the collective's result, each time the same array. Errors as the collective's."""
+        """Runs it once; returns the collective's result, the same array each time. Raises like the collective."""
         self._native.run()
         return self._result
 
     def start(self) -> Request:
-        """A run as a Request. InvalidError: the one before is not over."""
+        """A run as a Request. InvalidError: the previous run is not over."""
         return Request(self._native.start(), self._result)
 
 
 class Communicator:
     """This rank's membership of a group of ranks. A context manager; ``close`` leaves in order.
 
-    Arrays are numpy's or anything with the buffer protocol or DLPack in host memory, in one piece; they are used
-    where they lie, never copied. ``out`` may be the input (in place). Every rank makes the same calls in the same
-    order, with the same shapes and types. While a call waits, other threads of python run, and every tenth of a second
-    the handlers of signals: what one raises ends the wait and not the operation (see Request).
+    Arrays are numpy's or anything with the buffer protocol or DLPack in host memory, in one piece; they are never
+    copied. ``out`` may be the input (in place). Every rank makes the same calls in the same order, with the same shapes
+    and types. While a call waits, other python threads run, and every tenth of a second the signal handlers. If a
+    handler raises, the wait ends but the operation does not (see Request).
 
     Every collective has a form with an ``i`` in front (``iallreduce``) that returns a Request. Its timeout is the
     operation's deadline in seconds, above 0; passing it fails the communicator on all ranks. None: that of the
@@ -172,7 +170,7 @@ class Communicator:
         return self._starting("allreduce", _arrays.same(x, out), op, timeout=timeout)
 
     def broadcast(self, x, root: int = 0):
-        """x of every rank becomes x of root, in place; returns x. It has to be writable on all ranks, root's too."""
+        """Copies root's x to every rank's x, in place; returns x, which must be writable on all ranks, root's too."""
         return self._blocking("broadcast", _both(x), root=root)
 
     def ibroadcast(self, x, root: int = 0, timeout: float | None = None) -> Request:
@@ -182,8 +180,8 @@ class Communicator:
     def barrier(self, name: str | None = None) -> None:
         """Returns when every rank has called it.
 
-        name: what it is for, at most 15 letters, digits and blanks. Where the ranks' names differ, each gets MismatchError
-        with both: an operation made of several calls begins with one.
+        name: of the operation that begins with it, at most 15 letters, digits and blanks. If the ranks' names differ,
+        each rank gets MismatchError with both names.
         """
         self._native.barrier(name)
 
@@ -192,7 +190,7 @@ class Communicator:
         return self._starting("barrier", (None, None, 0), timeout=timeout)
 
     def reduce(self, x, op: str = "sum", root: int = 0, out=None):
-        """As allreduce, but the result goes to root alone; the others get None."""
+        """As allreduce, but only root gets the result; other ranks get None."""
         return self._blocking("reduce", self._at_root(x, out, root), op, root)
 
     def ireduce(self, x, op: str = "sum", root: int = 0, out=None, timeout: float | None = None) -> Request:
@@ -216,7 +214,7 @@ class Communicator:
         return self._starting("reduce_scatter", self._shrunk(x, out), op, timeout=timeout)
 
     def gather(self, x, root: int = 0, out=None):
-        """Root gets an array of shape (size, *x.shape); the others get None."""
+        """Root gets an array of shape (size, *x.shape); other ranks get None."""
         return self._blocking("gather", self._gathered(x, root, out), root=root)
 
     def igather(self, x, root: int = 0, out=None, timeout: float | None = None) -> Request:
@@ -224,9 +222,9 @@ class Communicator:
         return self._starting("gather", self._gathered(x, root, out), root=root, timeout=timeout)
 
     def scatter(self, x, out=None, root: int = 0):
-        """out of rank r becomes x[r] of root's x, which has shape (size, *out.shape); others pass None for x.
+        """out of rank r becomes x[r] of root's x, which has shape (size, *out.shape); other ranks pass None for x.
 
-        Without out, a new array: root tells the others its shape and type first, in a message of its own. So all ranks
+        Without out, the result is a new array: root first sends its shape and type in a separate message. So all ranks
         give an out or none does (else MismatchError).
         """
         if out is None:
@@ -261,12 +259,12 @@ class Communicator:
         """exscan as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("exscan", _arrays.same(*_zeros(x, out)), op, timeout=timeout)
 
-    # ---- blocks of different lengths: counts are rows (what x[i] is), which lie one after the other in rank order
+    # ---- blocks of different lengths: counts are rows (a row is one x[i]), one after the other in rank order
 
     def allgatherv(self, x, counts, out=None):
         """An array of shape (sum(counts), …): the counts[r] rows of every rank r's x, in rank order.
 
-        counts is the same on all ranks; ``allgather(len(x))`` tells it to those who do not know it.
+        counts is the same on all ranks; ``allgather(len(x))`` gives it to every rank.
         """
         return self.iallgatherv(x, counts, out).wait()
 
@@ -276,7 +274,7 @@ class Communicator:
                               timeout=timeout)
 
     def gatherv(self, x, counts=None, root: int = 0, out=None):
-        """Root gets an array of shape (sum(counts), …), as from allgatherv; the others get None, and need no counts."""
+        """Root gets an array of shape (sum(counts), …), as from allgatherv; other ranks get None and need no counts."""
         return self.igatherv(x, counts, root, out).wait()
 
     def igatherv(self, x, counts=None, root: int = 0, out=None, timeout: float | None = None) -> Request:
@@ -285,7 +283,7 @@ class Communicator:
                               timeout=timeout)
 
     def scatterv(self, x, counts=None, out=None, root: int = 0):
-        """out of rank r becomes the next counts[r] rows of root's x, which has sum(counts); the others give no x, counts.
+        """out of rank r becomes the next counts[r] rows of root's x, which has sum(counts); only root gives x and counts.
 
         Without out, a new array, as from scatter: all ranks give an out or none does.
         """
@@ -322,13 +320,13 @@ class Communicator:
     # ---- bound once
 
     def plan(self, collective: str, *arguments, **named) -> Plan:
-        """A collective to be run often: bound once to its arrays, each run then looks nothing up.
+        """A collective to be run often: it is bound to its arrays once, and a run needs no lookup.
 
             plan = comm.plan("allreduce", x, "max", out=x)
             for ...:
                 plan.run()
 
-        The arguments are those of the form with an ``i``; its timeout is each run's. Where a result is new, it is made
+        The arguments are as for the form with an ``i``; timeout is for each run. If the result is a new array, it is made
         here. Collective: all ranks make their plans and start them in the same order. ValueError: no such collective.
         """
         if collective not in COLLECTIVES + WITH_COUNTS:
@@ -367,7 +365,7 @@ class Communicator:
                  recv_tag: int | None = None) -> tuple[int, int, int]:
         """Sends x to dest and receives into out, without an order between the two; returns what recv does.
 
-        The types of x and out may differ; they do not overlap. recv_tag: of the message that comes, if not tag.
+        The types of x and out may differ; they do not overlap. recv_tag: the received message's tag, if not tag.
         """
         recv_tag = tag if recv_tag is None else recv_tag
         self._check_message("sendrecv", dest, tag)
@@ -389,7 +387,7 @@ class Communicator:
     # ---- the communicator
 
     def dup(self) -> Communicator:
-        """Another communicator of the same ranks, whose calls have an order of their own. Collective; close it, too."""
+        """Another communicator of the same ranks, with its own order of calls. Collective; close it, too."""
         return Communicator(self._native.duplicate())
 
     def split(self, color: int, key: int | None = None) -> Communicator | None:
@@ -398,7 +396,7 @@ class Communicator:
         return None if part is None else Communicator(part)
 
     def explain(self, collective: str, nbytes: int, dtype: str = "float32", op: str = "sum") -> str:
-        """Why tutti would choose which algorithm for such a call.
+        """Says in words which algorithm tutti would choose for such a call, and why.
 
         nbytes: of x; of one rank's block for allgather, reduce_scatter, gather, scatter and alltoall.
         """
@@ -416,7 +414,7 @@ class Communicator:
     def close(self) -> None:
         """Leaves in order; never hangs. Later calls raise ValueError.
 
-        What another thread waits for in it fails, on all ranks, as after abort().
+        Operations for which another thread waits fail on all ranks, as after abort().
         """
         self._native.close()
 
@@ -449,7 +447,7 @@ class Communicator:
         return x, _arrays.target(out, x.shape, x), _arrays.count(x) // self.size
 
     def _told_of(self, x, root, shapes):
-        """A new array for this rank's block of root's x; shapes, which root alone is asked for: everybody's blocks."""
+        """A new array for this rank's block of root's x. shapes returns the shapes of all blocks; only root calls it."""
         told, words = np.empty(_blocks.HEADER_WORDS, np.int64), None
         if self.rank == root:
             words = _blocks.headers(_arrays.given(x), shapes())
@@ -468,7 +466,7 @@ class Communicator:
 
 
 class _Planning(Communicator):
-    """Binds what a Communicator starts."""
+    """Binds calls as plans, with the methods of a Communicator."""
 
     def _starting(self, name, arrays, op="sum", root=0, timeout=None):
         return self._begun(self._native.plan, Plan, name, arrays, op, root, timeout)
@@ -504,7 +502,7 @@ def _outcome_of(both) -> tuple[int, int, int]:
                 each.wait(-1)
             except Error as error:
                 failure = failure or error
-    except BaseException:  # a signal's handler raised it, and this thread waits for neither any more
+    except BaseException:  # a signal's handler raised it, and this thread no longer waits for either
         sending.leave()
         receiving.leave()
         raise
@@ -523,7 +521,7 @@ def _zeros(x, out):
 
 
 def _refused(error, name, source, target, op="sum") -> NoReturn:
-    """For a TypeError of the module's: says which array it is about, and why."""
+    """Names the array, and the reason, for a TypeError of the module."""
     written = "x" if name == "broadcast" else "out"
     _arrays.explain(error, name, (("x", source, False), (written, target, True)), op)
 
@@ -532,13 +530,13 @@ def init(**settings) -> Communicator:
     """Joins the job that the launcher (tutti-run, torchrun, Slurm, Open MPI, …) started; alone, a job of one rank.
 
     Settings by the names of docs/reference/configuration.md win over the environment: init(transport=["shm", "tcp"],
-    timeout_ms=10_000, insecure=True). None leaves one as it is. Blocks until all ranks have joined.
+    timeout_ms=10_000, insecure=True). None leaves a setting unchanged. Blocks until all ranks have joined.
     """
     return Communicator(_tutti.Communicator(_settings.texts(settings)))
 
 
 def adopt(made) -> Communicator:
-    """A communicator that another extension made: (address, what it lives as long as)."""
+    """A communicator that another extension made: (address, the object that keeps it alive)."""
     return Communicator(_tutti.Communicator.adopt(*made))
 
 

@@ -103,8 +103,8 @@ def _create(options, backend_options=None):
 
 
 def _devices() -> list[str]:
-    # Torch prefers a group's CUDA device for data of its own: a group may not claim one that is not there. NVML is asked
-    # first, since a process that has asked CUDA itself cannot fork children that use it.
+    # Torch prefers a group's CUDA device for its own data, so a group must not claim a missing device. The check uses
+    # NVML first: after a CUDA call, a process cannot fork children that use CUDA.
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -130,22 +130,22 @@ def register() -> None:
 
 
 def _create_as_gloo(options, backend_options=None):
-    # Options of gloo's own, such as its number of threads, mean nothing here.
+    # Gloo's own options, such as its number of threads, have no meaning here.
     return _create(options, backend_options if isinstance(backend_options, dict) else None)
 
 
 def install(as_gloo: bool = False, as_default: bool = False) -> None:
-    """Makes torch.distributed use tutti where a program, or a library that it uses, does not ask for it by name.
+    """Makes torch.distributed use tutti if a program, or a library that it uses, does not name it.
 
-    as_gloo: the name "gloo" stands for tutti, in this process and from now on; torch's own is "gloo_builtin". Groups that
-    are there keep their backend. as_default: groups whose backend nobody names use tutti for tensors in host memory.
-    All ranks do the same. RuntimeError: this torch does not let its gloo be replaced (2.15 and newer do).
+    as_gloo: from now on the name "gloo" means tutti in this process; torch's own is "gloo_builtin". Existing groups keep
+    their backend. as_default: groups without a named backend use tutti for tensors in host memory. All ranks must do
+    the same. RuntimeError: this torch does not let its gloo be replaced (2.15 and newer do).
     """
     register()
     plugins = dist.Backend._plugins
     if as_gloo and BUILTIN_GLOO.upper() not in plugins:
         if hasattr(dist.Backend, "_ensure_backend_registered"):
-            dist.Backend._ensure_backend_registered("gloo")  # else done when a group first asks for it
+            dist.Backend._ensure_backend_registered("gloo")  # otherwise torch does it at a group's first use
         builtin = plugins.get("GLOO")
         if builtin is None:
             raise RuntimeError(f"install: torch {torch.__version__} does not let another backend take the name gloo. "
@@ -174,15 +174,15 @@ def backend_of(group=None):
         try:
             backend = group._get_backend(torch.device(device))
         except RuntimeError:
-            continue  # the group has none for that
+            continue  # the group has no backend for that device type
         found.append(getattr(backend, "wrapped_pg", backend))
     return next((backend for backend in found if build().is_own(backend)), found[0])
 
 
 def abort(group=None) -> None:
-    """Ends the group's work with AbortedError, on every rank, whatever any rank waits for.
+    """Fails all pending work of the group with AbortedError, on every rank.
 
-    The group can only be destroyed then. Older torch has no call of its own for it.
+    Afterwards the group can only be destroyed. Older torch has no such call.
     """
     build().abort(backend_of(group))
 
@@ -195,11 +195,11 @@ def dump(path: str | os.PathLike, group=None) -> None:
 
 
 def last_error(group=None) -> Error | None:
-    """The exception of the group's latest call that failed, or of the one with which the group ended; None: none did.
+    """The exception of the group's latest failed call, or of the failure that ended the group; None if none failed.
 
-    For where torch tells less: what fails in its own threads, such as the backward pass of a
-    DistributedDataParallel, it raises as a DistBackendError that has the text alone. This one has rank, operation,
-    cause and status too, while the group is not destroyed. ValueError: there is no such group on this rank.
+    A failure in torch's own threads, such as the backward pass of a DistributedDataParallel, reaches the program as a
+    DistBackendError with the text alone. This exception has rank, operation, cause and status too, until the group is
+    destroyed. ValueError: there is no such group on this rank.
     """
     return build().last_error(backend_of(group))
 
@@ -207,7 +207,7 @@ def last_error(group=None) -> Error | None:
 def communicator(group=None):
     """Collective: a tutti.Communicator of the group's ranks, for arrays and for tutti.checkpoint.
 
-    It shares the group's connections and is otherwise its own: close() it, before the group is destroyed.
+    It shares the group's connections but is otherwise independent: close() it before the group is destroyed.
     """
     from .. import communicator as arrays
 

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _LazyNormBase
 
 
 def _statistics(x):
-    """(elements per channel, mean, sum of squared differences from it), in double: nothing cancels out."""
+    """(elements per channel, mean, sum of squared differences from the mean), in double, without cancellation."""
     count = x.numel() // x.shape[1]
     if count == 0:
         zeros = torch.zeros(x.shape[1], dtype=torch.float64)
@@ -21,7 +21,7 @@ def _statistics(x):
 
 
 def _joined(x, group):
-    """The same for all ranks' x together: sums are exchanged, 2 · channels + 1 doubles, whatever the batch."""
+    """The same for all ranks' x together. The ranks exchange 2 · channels + 1 doubles, for any batch."""
     count, mean, squares = _statistics(x)
     channels = x.shape[1]
     message = torch.empty(2 * channels + 1, dtype=torch.float64)
@@ -78,7 +78,7 @@ class _Normalize(torch.autograd.Function):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch-norm whose statistics are those of all ranks' samples together; in host memory, where torch's own is not.
+    """Batch-norm with the statistics of all ranks' samples together, for host memory, which torch's own lacks.
 
     Input and output: (N, C), (N, C, L), (N, C, H, W), …; N may differ between ranks and be 0. In training, forward is
     one small sum over the group (2 C + 1 doubles), backward another (2 C): collective, all ranks run the layers in one
@@ -124,7 +124,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module, process_group=None):
-        """As the function of that name."""
+        """As the function convert_sync_batchnorm."""
         return convert_sync_batchnorm(module, process_group)
 
 
@@ -143,8 +143,8 @@ def _converted(old, process_group):
 def convert_sync_batchnorm(module: torch.nn.Module, process_group=None) -> torch.nn.Module:
     """The module with every BatchNorm*d in it, at any depth, replaced by a SyncBatchNorm.
 
-    Parameters and buffers are the same objects as before, so optimizers that have them go on. Returns a new layer if
-    the module is a batch-norm itself, else the module.
+    Parameters and buffers stay the same objects, so existing optimizers still work. Returns a new layer if the module
+    is a batch-norm itself, else the module.
     """
     if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
         return _converted(module, process_group)

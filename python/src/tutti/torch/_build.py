@@ -29,8 +29,8 @@ from .._paths import INCLUDE, LIBRARY
 SOURCES = pathlib.Path(__file__).resolve().parent / "csrc"
 NAME = "_tutti_torch"
 COMPILERS = ("c++", "g++", "clang++")
-# A compiler may link its C++ library into the backend: exported from there, its symbols would replace those that
-# libtutti.so takes from libstdc++.so, some of them and not others.
+# A compiler may link its C++ library statically into the backend. If the backend exported those symbols, they would
+# replace some, but not all, of the symbols that libtutti.so takes from libstdc++.so.
 OPTIONS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-Wl,--exclude-libs,ALL")
 TAIL_LINES = 30
 SCRATCH = "scratch-"
@@ -85,7 +85,7 @@ def _flags() -> list[str]:
 
 
 def _identity() -> str:
-    """Returns a hash of all that a compiled backend depends on; the hash is part of its file's path."""
+    """Returns a hash of everything that a compiled backend depends on; it is part of the file's path."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*")) + [INCLUDE / "tutti/tutti.h"]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -105,19 +105,19 @@ def _folders() -> list[pathlib.Path]:
 
 
 def _is_trusted(path: pathlib.Path) -> bool:
-    """Whether only this user, root, or whoever owns this package can write there: what is loaded is code."""
+    """Whether only this user, root and the owner of this package can write there, because its files run as code."""
     status = path.stat()
     return status.st_uid in {os.getuid(), 0, SOURCES.stat().st_uid} and not status.st_mode & 0o022
 
 
 def _is_held(folder: pathlib.Path) -> bool:
-    """Whether not just anyone can put another folder in its place: in /tmp and its like everyone keeps their own."""
+    """Whether other users cannot replace the folder; in a sticky folder such as /tmp each user owns their own."""
     modes = [parent.stat().st_mode for parent in folder.parents]
     return all(mode & stat.S_ISVTX or not mode & stat.S_IWOTH for mode in modes)
 
 
 def _make(folder: pathlib.Path) -> None:
-    """A folder that everyone can read and its owner write to, whatever the umask; one that is there stays as it is."""
+    """Makes a folder that all users can read and its owner write to, for any umask; an existing one is unchanged."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -151,7 +151,7 @@ def _cache() -> pathlib.Path:
 
 
 def _is_built(path: pathlib.Path) -> bool:
-    """Whether there is a backend, and everything on its way is trusted."""
+    """Whether the backend exists and every folder of its path is trusted."""
     with contextlib.suppress(OSError):
         folder = path.parent.parent
         trusted = all(_is_trusted(part) for part in (path, path.parent, folder)) and _is_held(folder)
@@ -165,7 +165,7 @@ def _lacks(path: pathlib.Path) -> int:
         header = file.read(ELF_HEADER.size)
         size = file.seek(0, os.SEEK_END)
     if len(header) < ELF_HEADER.size or not header.startswith(b"\x7fELF"):
-        return 0  # something else, which is refused when it is loaded
+        return 0  # not such a file: the loader will refuse it
     _, start, entry_bytes, entries = ELF_HEADER.unpack(header)
     return max(0, start + entry_bytes * entries - size)
 
@@ -186,7 +186,7 @@ def _say(text: str, end: str = "\n") -> None:
 
 @contextlib.contextmanager
 def _progress(text: str):
-    """On a terminal a line that counts the seconds; else one line."""
+    """Shows progress: on a terminal a line that counts the seconds; else one line."""
     if not sys.stderr.isatty():
         _say(text)
         yield
@@ -210,7 +210,7 @@ def _progress(text: str):
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path):
-    """One process at a time; the system lets go of the lock of one that dies. Others cannot open it, and hold it up."""
+    """A lock for one process at a time. The system releases a dead process's lock; other users cannot open the file."""
     with open(folder / "lock", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -221,7 +221,7 @@ def _locked(folder: pathlib.Path):
 
 
 def _why(done: subprocess.CompletedProcess, folder: pathlib.Path) -> str | None:
-    """Why the compiler failed, where the reason is not in the source."""
+    """The reason why the compiler failed, if it is not in the source."""
     text = done.stdout + done.stderr
     for sign in NO_ROOM:
         if sign in text:
@@ -234,7 +234,7 @@ def _why(done: subprocess.CompletedProcess, folder: pathlib.Path) -> str | None:
 
 
 def _clean(folder: pathlib.Path) -> None:
-    """Removes what builds left that were killed. With the lock, so that none is under way."""
+    """Removes files of killed builds. The caller holds the lock, so that no build is running."""
     for left in (*folder.glob(SCRATCH + "*"), *folder.glob("tmp*")):
         shutil.rmtree(left, ignore_errors=True)
 
@@ -252,7 +252,7 @@ def _compile(path: pathlib.Path) -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             log = path.parent / "build.log"
-            with contextlib.suppress(OSError):  # where there is no room
+            with contextlib.suppress(OSError):  # the disk may be full
                 log.write_text(shlex.join(command) + "\n" + done.stdout + done.stderr)
             if why := _why(done, path.parent):
                 raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__}: {why}")
@@ -264,9 +264,9 @@ def _compile(path: pathlib.Path) -> None:
             raise BuildError(f"tutti.torch was compiled for torch {torch.__version__}, but the last {missing} bytes of "
                              f"the library are missing. What to do: free space in {path.parent}, or name another "
                              "folder with TUTTI_CACHE_DIR")
-        built.chmod(0o755)  # the linker goes by the umask
+        built.chmod(0o755)  # the linker applies the umask
         with open(built, "rb") as file:
-            os.fsync(file)  # a crash of the machine leaves all of it under this name, or nothing
+            os.fsync(file)  # after a crash of the machine, the file is complete or missing
         os.replace(built, path)
 
 

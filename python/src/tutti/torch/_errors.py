@@ -1,4 +1,4 @@
-"""tutti's errors that torch's programs know too: each is a torch.distributed.DistBackendError."""
+"""tutti's errors for torch's programs: each is also a torch.distributed.DistBackendError."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Error(base.Error, _Backend):
 
 
 class MismatchError(Error, base.MismatchError):
-    """The ranks called different things; the group works on."""
+    """The ranks made different calls; the group still works."""
 
 
 class TimedOutError(Error, base.TimedOutError):
@@ -25,7 +25,7 @@ class TimedOutError(Error, base.TimedOutError):
 
 
 class PeerLostError(Error, base.PeerLostError):
-    """A rank's process is gone: the attribute rank says which, in the group's numbering."""
+    """A rank's process is gone: the attribute rank is its number in the group."""
 
 
 class AbortedError(Error, base.AbortedError):
@@ -39,7 +39,7 @@ class UnsupportedError(Error, base.UnsupportedError):
 _BY_STATUS = {3: MismatchError, 4: TimedOutError, 5: PeerLostError, 6: AbortedError, 7: UnsupportedError}
 
 for _kind in (Error, *_BY_STATUS.values()):
-    _kind.__module__ = __package__  # as tutti's own
+    _kind.__module__ = __package__  # as for tutti's own
 
 
 def make(status: int, rank: int, operation: str, cause: str, text: str) -> Error:

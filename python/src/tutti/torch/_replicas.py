@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-#: Tensors travel together up to this many bytes: more would only need more memory.
+#: The most bytes of tensors that are sent together: larger buckets would only need more memory.
 BUCKET_BYTES = 25 << 20
 
 
@@ -24,7 +24,7 @@ def buckets_of(tensors, limit=BUCKET_BYTES):
 
 @torch.no_grad()
 def _together(tensors, group, issue, write=True):
-    """Has issue start an operation on each bucket, as one flat tensor, and writes back what it becomes."""
+    """Calls issue to start an operation on each bucket, as one flat tensor, and writes the results back."""
     if dist.get_rank(group) < 0:
         raise ValueError("this rank is not in the group of the replicas. What to do: make the call on the group's "
                          "ranks only")
@@ -41,12 +41,12 @@ def _together(tensors, group, issue, write=True):
 
 
 def average(tensors, group=None) -> None:
-    """Each tensor, of a floating or complex type, becomes the mean of all ranks' (in place)."""
+    """Sets each tensor, of a floating or complex type, to the mean of all ranks' (in place)."""
     _together(tensors, group, lambda flat: dist.all_reduce(flat, dist.ReduceOp.AVG, group=group, async_op=True))
 
 
 def broadcast(tensors, group=None, root=0) -> None:
-    """Each tensor becomes that of the group's rank root (in place)."""
+    """Sets each tensor to that of the group's rank root (in place)."""
     source = dist.get_global_rank(group or dist.group.WORLD, root)
     _together(tensors, group, lambda flat: dist.broadcast(flat, source, group=group, async_op=True),
               write=dist.get_rank(group) != root)
@@ -59,10 +59,10 @@ def _can_be_averaged(tensor) -> bool:
 def sync_buffers(model: torch.nn.Module, how: str = "mean", group=None) -> None:
     """Makes a model's buffers, such as running statistics, the same on all ranks; in place, of any shape.
 
-    how: "mean" averages those of floating and complex types, and takes integers (counters) from the group's rank 0;
-    "broadcast" takes all of them from rank 0.
+    how: "mean" averages floating and complex buffers and takes integers (counters) from the group's rank 0;
+    "broadcast" takes all buffers from rank 0.
 
-    Collective: every rank has the same buffers. Small ones travel together.
+    Collective: every rank has the same buffers. Small ones are sent together.
     """
     if how not in ("mean", "broadcast"):
         raise ValueError(f"sync_buffers: unknown how={how!r}. What to do: pass how='mean' or how='broadcast'")
@@ -85,12 +85,12 @@ class LocalSGD(torch.optim.Optimizer):
 
         optimizer = tutti.torch.LocalSGD(torch.optim.SGD(model.parameters(), lr=0.1), k=8)
 
-    The model is used as it is, without DistributedDataParallel. With k = 1, plain SGD and SGD with momentum come to
-    synchronous SGD with averaged gradients. The optimizer's state, such as momentum, stays each rank's own.
+    The model is used without DistributedDataParallel. With k = 1, plain SGD and SGD with momentum equal synchronous
+    SGD with averaged gradients. Each rank keeps its own optimizer state, such as momentum.
 
-    Making one is collective: rank 0's parameters go to all. So is each k-th step, and average(), which belongs after
-    the last step if k does not divide their number. Learning-rate schedulers take it as any optimizer.
-    Hooks are registered with the optimizer inside: those of a step get it, and run before the average.
+    The constructor is collective: rank 0's parameters go to all ranks. So are each k-th step and average(); call that
+    after the last step if k does not divide the number of steps. Learning-rate schedulers accept it as an optimizer.
+    Hooks are registered with the inner optimizer: step hooks get that one, and run before the average.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, k: int, group=None):  # noqa: super().__init__ makes a state
@@ -100,7 +100,7 @@ class LocalSGD(torch.optim.Optimizer):
         self.optimizer = optimizer
         self.k = int(k)
         self.group = group
-        self.steps = 0  # finished ones
+        self.steps = 0  # finished steps
         broadcast(self._parameters(), group)
 
     def _parameters(self):
@@ -127,7 +127,7 @@ class LocalSGD(torch.optim.Optimizer):
         return f"LocalSGD(k={self.k}, {self.optimizer!r})"
 
     def step(self, closure=None):
-        """A step of the optimizer; after each k-th, collective, all ranks have the mean of their parameters."""
+        """A step of the optimizer; each k-th is collective and gives all ranks the mean of their parameters."""
         loss = self.optimizer.step(closure)
         self.steps += 1
         if self.steps % self.k == 0:
@@ -135,7 +135,7 @@ class LocalSGD(torch.optim.Optimizer):
         return loss
 
     def average(self) -> None:
-        """Collective: the parameters become the mean of all ranks'."""
+        """Collective: sets the parameters to the mean of all ranks'."""
         average(self._parameters(), self.group)
 
     register_step_pre_hook = _of_the_optimizer("register_step_pre_hook")
@@ -149,13 +149,13 @@ class LocalSGD(torch.optim.Optimizer):
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def add_param_group(self, param_group) -> None:
-        """Collective, as making one is: rank 0's new parameters go to all."""
+        """Collective, like the constructor: rank 0's new parameters go to all ranks."""
         before = len(self.param_groups)
         self.optimizer.add_param_group(param_group)
         broadcast([parameter for part in self.param_groups[before:] for parameter in part["params"]], self.group)
 
     def state_dict(self):
-        """The optimizer's, with "local_steps": how many steps are finished."""
+        """The optimizer's, with "local_steps": the number of finished steps."""
         return {**self.optimizer.state_dict(), "local_steps": self.steps}
 
     def load_state_dict(self, state_dict) -> None:

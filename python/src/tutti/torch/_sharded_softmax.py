@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 
 def shard_range(classes: int, shards: int, shard: int) -> tuple[int, int]:
-    """(first class, how many) of a shard: (classes + shards - 1) // shards, the last shards fewer or none."""
+    """(first class, number of classes) of a shard: (classes + shards - 1) // shards, the last shards fewer or none."""
     each = -(-classes // shards)
     first = min(shard * each, classes)
     return first, min(each, classes - first)
@@ -31,7 +31,7 @@ def _gathered(tensor, counts, layer):
 
 
 def _counting(labels, counts, layer):
-    """Which labels count. Every rank sees every label, so all raise the same."""
+    """A mask of the labels that count. Every rank has every label, so all raise the same error."""
     wrong = ((labels < 0) | (labels >= layer.classes)) & (labels != layer.ignore)
     if wrong.any():
         place = int(wrong.nonzero()[0])
@@ -44,7 +44,7 @@ def _counting(labels, counts, layer):
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, labels, weight, bias, layer):
-        # One exchange says how many samples each rank has, and whether anyone wants their gradient.
+        # One exchange gives each rank's number of samples and whether it wants their gradient.
         told = torch.empty(layer.size, 2, dtype=torch.int64)
         dist.all_gather_into_tensor(told, torch.tensor([[len(x), int(ctx.needs_input_grad[0])]]), group=layer.group)
         counts = told[:, 0].tolist()
@@ -106,14 +106,14 @@ class ShardedSoftmax(torch.nn.Module):
     of the unsharded layer over the joined batch: weight.grad and bias.grad are complete for the shard and not to be
     reduced, features.grad is complete for this rank's samples. N may differ between ranks and be 0.
 
-    Collective, forward and backward, in one order on all ranks. What travels is features, and a few numbers a sample;
-    nothing grows with the number of classes.
+    Forward and backward are collective, in one order on all ranks. The ranks exchange features and a few numbers per
+    sample; the traffic does not grow with the number of classes.
 
     All of it is computed in the weight's type, also under torch.autocast.
 
-    label ignore_index: a sample that does not count. input_gradient_scale multiplies features.grad: the size of the
-    group, where the features come from a DistributedDataParallel, which divides by that. A head that is part of such a
-    model has to be left out of its reduction.
+    label ignore_index: a sample that does not count. input_gradient_scale multiplies features.grad: set it to the size
+    of the group if the features come from a DistributedDataParallel, which divides by the size. If the head is part of
+    such a model, exclude it from the model's reduction.
     """
 
     def __init__(self, in_features: int, classes: int, bias: bool = True, group=None, ignore_index: int = -100,

@@ -14,7 +14,7 @@
 namespace tutti_torch {
 namespace {
 
-// leave() waits this long for operations that the program has begun and not waited for.
+// leave() waits this long for operations that the program has started and not waited for.
 constexpr std::chrono::milliseconds leave_grace{5000};
 // waitForPendingWorks() waits this long for completion hooks, which may never get the interpreter's
 // lock.
@@ -59,7 +59,7 @@ Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
     if (timeout.count() < 0) timeout = Milliseconds(timeout_ms_.load(std::memory_order_relaxed));
     if (timeout == options_->timeout && timeout_ms_ < 0) timeout = Milliseconds(-1);
     const bool profiled = at::hasCallbacks();
-    // Ranks have sent and received different numbers of messages, and compare these.
+    // Ranks compare the numbers of their collectives, so messages, which differ, count separately.
     const uint64_t number = is_message(kind.type) ? ++messages_ : ++sequence_;
     const Description description{kind.type, profiled ? kind.title : nullptr, number,
                                   timeout.count() < 0 ? options_->timeout : timeout};
@@ -73,7 +73,7 @@ Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
     return call;
 }
 
-// Behind what the caller has on its stream by now, on a stream of the group's own.
+// Puts the call on one of the group's streams, behind the work now on the caller's stream.
 void Backend::place(Call& call, c10::Device device) {
     if (auto deferred = reaper_->take_deferred_error()) std::rethrow_exception(deferred);
     const c10::Stream current = current_stream(device);
@@ -85,7 +85,7 @@ void Backend::place(Call& call, c10::Device device) {
     on_device_ = true;
 }
 
-// Older versions of this layer, which some ranks may have, give no names.
+// Gives no name if some rank has an older version of this layer, which gives none.
 void Backend::give_name(Call& call, const ListName* name, std::size_t tensors) const {
     const bool named = name && call.group->all_name_lists();
     call.opts.name = named ? name->text() : nullptr;
@@ -142,7 +142,7 @@ Backend::OwnedOp Backend::operator_for(const c10d::ReduceOp& op, const Reduction
     return {made, true};
 }
 
-// ---- what is under way
+// ---- pending operations
 
 void Backend::remember(const std::shared_ptr<Operation>& operation) {
     const std::lock_guard lock(lifecycle_);
@@ -253,8 +253,8 @@ uint64_t Backend::getSequenceNumberForGroup() {
     return sequence_;
 }
 
-// Torch asks for a part once for each type of device that the group serves, with the same store.
-// Newer versions ask a member once only: so it is made once, for all.
+// Torch calls this once for each type of device that the group serves, with the same store; newer
+// versions call it once per member. So the part is made once, for all types.
 c10::intrusive_ptr<c10d::Backend> Backend::split(
     const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
     const c10::intrusive_ptr<c10d::Backend::Options>& options) {
@@ -280,7 +280,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::make_part(
     if (!part) return nullptr;
     auto own = c10::make_intrusive<Options>(options_->settings, options_->timeout);
     auto backend = c10::make_intrusive<Backend>(std::move(part), std::move(own));
-    // The part's communicator has the time-out that this one's was made with.
+    // The part's communicator inherits this communicator's original time-out.
     const Milliseconds timeout = options ? options->timeout : options_->timeout;
     if (timeout_ms_ >= 0 || timeout != options_->timeout) backend->setTimeout(timeout);
     return backend;
@@ -328,7 +328,7 @@ void Backend::leave() {
     }
     if (!group) return;
     if (::getpid() != pid_) {
-        // A forked child has the memory but not the threads: its copy is left as it is.
+        // A forked child has the memory but not the threads: leak its copy.
         new std::shared_ptr<Group>(std::move(group));
         return;
     }

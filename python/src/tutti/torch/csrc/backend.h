@@ -30,8 +30,8 @@
 
 namespace tutti_torch {
 
-// Some functions override a virtual one of this name in newer or in older versions of torch only.
-// Where there is none they are functions of their own, which nobody calls.
+// Some functions override a virtual function in newer or older versions of torch only. In the other
+// versions they are ordinary functions without a caller.
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsuggest-override"
@@ -64,8 +64,8 @@ public:
     bool supportsSplitting() const { return true; }
     /// The ranks join on the device now, instead of with the first call on it. Collective.
     void eagerConnectSingleDevice(at::Device device) override;
-    // startCoalescing always works, but batch_isend_irecv keeps a Work for each message without it.
-    // A device's have to be launched together, and newer torch does not say whose they are.
+    // startCoalescing always works, but if this is false, batch_isend_irecv keeps a Work for each
+    // message. Device messages must be launched together, and newer torch does not tell the device.
     bool supportsCoalescing() const { return on_device_; }
     c10::intrusive_ptr<c10d::Backend> split(
         const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
@@ -85,12 +85,13 @@ public:
     void enableCollectivesTiming() override {}
     void startCoalescing();
     WorkPtr endCoalescing();
-    /// From now on groups are left at once: a rank that gives up must not hold up the news of it.
+    /// From now on groups leave without waiting: a failing rank must not delay the other ranks'
+    /// notice of it.
     static void interpreter_ends() {
         ending_ = true;
         close_callbacks();
     }
-    /// Collective: a communicator of the same ranks, with an order of its own.
+    /// Collective: a communicator of the same ranks, with its own order of operations.
     std::shared_ptr<Group> duplicate();
     /// The last operations, as JSON lines.
     void dump(int fd);
@@ -133,7 +134,7 @@ public:
     WorkPtr recv(Tensors& tensors, int source, int tag) override;
     WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-    // The names of torch before 2.15, which newer ones forward.
+    // The names of torch before 2.15; newer versions forward them.
     WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                             const c10d::AllgatherOptions& opts) override {
         return all_gather_single(output, input, opts);
@@ -176,7 +177,7 @@ private:
         const char* title;     ///< in profiles: "tutti:all_reduce"
         bool by_host = false;  ///< works in host memory, wherever the tensors are
     };
-    /// A message of a batch, begun when all of them are known.
+    /// A message of a batch, which starts once all of the batch are known.
     struct Gathered {
         Call call;
         std::function<tutti_status(tutti_comm*, const tutti_call_opts*, tutti_request**)> starting;
@@ -186,7 +187,8 @@ private:
         std::vector<WorkPtr> works;
         std::vector<Gathered> gathered;
     };
-    /// Torch does not end a batch in which a call throws; the next calls are not part of it.
+    /// Ends the batch if a call in it throws, because torch does not: later calls are not part of
+    /// it.
     class GivesUpBatch {
     public:
         explicit GivesUpBatch(Backend& backend) : backend_(backend) {}
@@ -199,7 +201,7 @@ private:
         Backend& backend_;
         const int before_ = std::uncaught_exceptions();
     };
-    /// A premultiplied sum's operator is this call's own.
+    /// The operator of a premultiplied sum, which belongs to one call.
     struct OwnedOp {
         tutti_op op;
         bool owned;
@@ -208,9 +210,8 @@ private:
         }
     };
 
-    /// Runs what starts each of several calls. After a mismatch as many calls fail on every rank,
-    /// so a rank starts the others also after one was refused. The first refusal is thrown at the
-    /// end.
+    /// Starts several calls. If one is refused, still starts the others, because after a mismatch
+    /// the same number of calls must fail on every rank. Throws the first refusal at the end.
     class EachStarts {
     public:
         template <typename Function>
@@ -237,7 +238,7 @@ private:
     void start(const Call& call, std::size_t bytes, Starting starting);
     template <typename Starting>
     void start_locked(const Call& call, std::size_t bytes, Starting starting);
-    /// The next calls that start() makes have the name of a list of so many tensors; NULL: none.
+    /// The next calls of start() carry the name of a list of this many tensors; NULL: none.
     void give_name(Call& call, const ListName* name, std::size_t tensors) const;
     WorkPtr started(Call& call);
     void place(Call& call, c10::Device device);
@@ -261,12 +262,12 @@ private:
                   const std::vector<std::size_t>& out_counts, tutti_dtype dtype);
     bool goes_by_device(const at::Tensor& tensor) const;
     WorkPtr receive(Tensors& tensors, int source, int tag, Kind kind);
-    /// name: what it is for, NULL for nothing; ranks whose names differ get MISMATCH.
+    /// name: the operation that begins with it, or NULL; MISMATCH if the ranks' names differ.
     WorkPtr barrier(const Kind& kind, const c10d::BarrierOptions& opts, const char* name);
     template <typename Starting>
     WorkPtr message(Call& call, Starting starting);
     void launch_gathered(std::vector<Gathered> all);
-    /// This thread's, NULL if it has none open.
+    /// This thread's open batch, or NULL.
     Batch* batch() const;
     void drop_batch();
     c10::intrusive_ptr<c10d::Backend> make_part(
@@ -289,21 +290,22 @@ private:
     std::shared_ptr<Group> group_;  // NULL once the group is closed
     std::vector<std::weak_ptr<Operation>> inflight_;
     std::size_t prune_at_ = 64;
-    std::mutex issuing_;  // tutti wants one thread at a time
+    std::mutex issuing_;  // tutti allows one issuing thread at a time
     DeviceStreams streams_;
-    std::atomic<bool> on_device_{false};  // some call was; from then on batches are
-    std::atomic<uint64_t> sequence_{0};   // of collectives, the same on all ranks
+    std::atomic<bool> on_device_{
+        false};  // set by the first call on a device; from then on supportsCoalescing()
+    std::atomic<uint64_t> sequence_{0};  // of collectives, the same on all ranks
     std::atomic<uint64_t> messages_{0};
     std::shared_ptr<CompletionHook> hook_;  // NULL until one is registered
     std::atomic<uint32_t> monitored_{0};
     std::atomic<int64_t> timeout_ms_{-1};  // -1: as the communicator was made
     const int pid_;
     static inline std::atomic<bool> ending_{false};
-    // The last part of this group, and whose store it was for.
+    // The last part of this group, and the store that it was made for.
     c10::intrusive_ptr<c10d::Store> split_for_;
     std::optional<c10::weak_intrusive_ptr<c10d::Backend>> split_;
     mutable std::mutex batches_mutex_;
-    mutable std::map<std::thread::id, Batch> batches_;  // each touched by its thread only
+    mutable std::map<std::thread::id, Batch> batches_;  // only its thread uses a batch
     std::atomic<int> open_batches_{0};
 };
 

@@ -10,7 +10,7 @@
 namespace tutti_torch {
 namespace {
 
-// A callback that waits for another callback's result never returns: stop waiting for it.
+// The limit of the wait: a callback that waits for another callback's result never returns.
 constexpr std::chrono::seconds under_way_grace{5};
 
 struct Gate {
@@ -18,7 +18,7 @@ struct Gate {
     std::condition_variable changed;
     int under_way = 0;
     bool closed = false;
-    const pid_t pid = ::getpid();  // a forked child has none under way
+    const pid_t pid = ::getpid();  // a forked child has no running callbacks
 };
 
 // Never destroyed: threads may outlive main.

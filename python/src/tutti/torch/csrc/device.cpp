@@ -11,7 +11,7 @@ const c10::impl::DeviceGuardImplInterface& guard_of(c10::Device device) {
     return *c10::impl::getDeviceGuardImpl(device.type());
 }
 
-// Newer versions of torch tell it in C++, all of them in python.
+// Newer versions of torch have this in C++, all versions have it in python.
 template <typename Stream>
 void* handle_of(const Stream& stream) {
     if constexpr (requires { stream.native_handle(); }) {
@@ -76,7 +76,7 @@ const DeviceStreams::Pair& DeviceStreams::of(c10::Device device) {
     const std::lock_guard lock(mutex_);
     const auto found = made_.find(device.index());
     if (found != made_.end()) return found->second;
-    // Other ranks wait for collectives: they should run before kernels that compute.
+    // Other ranks wait for collectives, so these should run before compute kernels.
     constexpr bool high_priority = true;
     const c10::Stream stream = guard_of(device).getStreamFromGlobalPool(device, high_priority);
     return made_.emplace(device.index(), Pair{{stream, handle_of(stream)}, pool_stream(device)})

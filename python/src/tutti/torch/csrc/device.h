@@ -1,5 +1,5 @@
-// Devices, as torch's generic interfaces show them: built without a header of CUDA's, and with a
-// torch that has none.
+// Devices through torch's generic interfaces, so that the backend needs no CUDA header and also
+// builds with a torch without CUDA.
 #pragma once
 
 #include <map>
@@ -11,31 +11,30 @@
 
 namespace tutti_torch {
 
-/// The device that all of them are on; the host if there are none. ValueError if they are on
-/// several.
+/// The one device of all tensors; the host if there are no tensors. ValueError for several devices.
 c10::Device device_of(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& results,
                       const char* operation);
 
 /// The stream on which the calling thread computes on that device.
 c10::Stream current_stream(c10::Device device);
-/// ValueError while that stream is captured into a graph: what the host has to do would not be.
+/// ValueError while that stream is captured into a graph, which would not contain the host's part.
 void check_not_captured(const c10::Stream& stream, const char* operation);
-/// One of torch's own, which others may get too.
+/// A stream of torch's pool, which other code may get too.
 c10::Stream pool_stream(c10::Device device);
-/// Later work on `later` waits for the work that `earlier` has by now. Never blocks the host.
+/// Makes later work on `later` wait for the work now on `earlier`. Never blocks the host.
 void put_after(const c10::Stream& later, const c10::Stream& earlier);
 
-/// The streams of a group: beside those that compute, so that both go on at the same time. Made
-/// with the first use of a device. Any thread.
+/// The streams of a group, separate from compute streams, so that both run at the same time. Made
+/// at the first use of a device. Any thread.
 class DeviceStreams {
 public:
     struct Own {
         c10::Stream stream;
-        void* handle;  ///< what the driver calls it
+        void* handle;  ///< the driver's handle
     };
-    /// For collectives, which are in one order.
+    /// For collectives, which have one order.
     Own collectives(c10::Device device);
-    /// For what messages bring: they are not in that order, and must not wait in it.
+    /// For the copies of messages, which are outside that order and must not wait in it.
     c10::Stream messages(c10::Device device);
 
 private:

@@ -1,4 +1,4 @@
-// Which of tutti's types and operators carry torch's.
+// Maps torch's types and operators to tutti's.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -18,7 +18,7 @@ struct Element {
     }
 };
 
-/// For calls that move data as it is. TypeError for what has no bytes of its own (quantised types).
+/// For calls that only move data. TypeError for quantised types.
 Element element_of(at::ScalarType type, const char* operation);
 
 /// For calls that compute.
@@ -27,8 +27,8 @@ struct Reduction {
     tutti_op op;
 };
 
-/// TypeError where the operator makes no sense for the type, naming both. Not for PREMUL_SUM's
-/// handle: op is TUTTI_SUM there.
+/// TypeError, naming both, if the type does not have the operator. For PREMUL_SUM it returns
+/// TUTTI_SUM, not the handle.
 Reduction reduction_of(at::ScalarType type, c10d::ReduceOp::RedOpType op, const char* operation);
 
 }  // namespace tutti_torch

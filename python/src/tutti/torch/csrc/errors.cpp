@@ -9,7 +9,7 @@ namespace {
 std::string_view words_for(tutti_status status) {
     switch (status) {
         case TUTTI_ERR_TIMEOUT:
-            // The second as gloo's own texts have it.
+            // The second part is gloo's own text.
             return "timed out: Timed out waiting for other ranks";
         case TUTTI_ERR_PEER_LOST:
             return "Connection closed by peer";

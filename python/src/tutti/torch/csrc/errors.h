@@ -10,7 +10,7 @@
 
 namespace tutti_torch {
 
-/// A DistBackendError that knows more: python turns it into one of tutti.torch's exceptions.
+/// A DistBackendError with rank and status: python turns it into one of tutti.torch's exceptions.
 class CallError : public c10::DistBackendError {
 public:
     CallError(tutti_status what, int culprit, std::string call, std::string why,
@@ -27,8 +27,8 @@ public:
 };
 
 /// This thread's last failure of tutti, as an exception. Scripts look for some of torch's own words
-/// ("timed out", "Connection closed by peer"): they are in the text, in front of tutti's own unless
-/// those have them. more: the end of the text in place of the library's advice.
+/// ("timed out", "Connection closed by peer"): the text begins with them, unless tutti's text has
+/// them. more: replaces the library's advice at the end of the text.
 std::exception_ptr last_failure(tutti_status status, const std::string& operation,
                                 const std::string& more = {});
 

@@ -6,7 +6,7 @@ namespace {
 
 using c10d::OpType;
 
-// Elements for each rank: of the rows that the splits name, or an equal part.
+// The number of elements for each rank: by the splits, in rows, or an equal part.
 std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vector<int64_t>& splits,
                                       int size, std::size_t parts, const char* which) {
     if (splits.empty()) {
@@ -40,7 +40,7 @@ std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vecto
 
 void Backend::exchange(Call& call, const void* in, const std::vector<std::size_t>& in_counts,
                        void* out, const std::vector<std::size_t>& out_counts, tutti_dtype dtype) {
-    // A rank whose blocks happen to be equal does not know whether those of others are.
+    // A rank with equal blocks does not know whether the other ranks' blocks are equal.
     start(call, unknown_bytes,
           [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
               return tutti_ialltoallv(comm, in, in_counts.data(), nullptr, out, out_counts.data(),

@@ -9,7 +9,7 @@ bool on_host(const Slice& slice) {
     return slice.tensor.is_cpu() && is_plain(slice.tensor);
 }
 
-// In the shape of the other side where that is not plain, and so has one of its own.
+// Returns the slice in the shape of the other side, if that is not plain.
 at::Tensor view_of(const Slice& slice, const Slice& other) {
     if (!is_plain(slice.tensor)) return slice.tensor;
     const at::Tensor part = slice.tensor.view({-1}).narrow(0, slice.begin, slice.count);

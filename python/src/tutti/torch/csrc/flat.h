@@ -21,8 +21,8 @@ struct Slice {
     int64_t count;
 };
 
-/// Copies as many elements as both have. On the host, plain memory of one type is copied without
-/// torch's dispatch, which takes longer than the copy of a small tensor.
+/// Copies the elements; both have the same number. On the host, plain memory of one type is copied
+/// without torch's dispatch, which takes longer than the copy of a small tensor.
 void copy_slice(const Slice& to, const Slice& from);
 
 }  // namespace tutti_torch

@@ -1,4 +1,4 @@
-// broadcast, allgather, gather and scatter: data that moves as it is.
+// broadcast, allgather, gather and scatter, which only move data.
 #include "backend.h"
 
 namespace tutti_torch {
@@ -34,7 +34,7 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
     return started(call);
 }
 
-// One block of each rank into a list.
+// Gathers one block of each rank into a list.
 void Backend::gather_into(Call& call, const Tensors& blocks, const at::Tensor& own) {
     const char* name = call.operation->name().c_str();
     const Element element = element_of(own.scalar_type(), name);

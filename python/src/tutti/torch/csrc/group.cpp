@@ -26,10 +26,10 @@ int streams_wanted(const Settings& settings) {
     const char* text =
         found != settings.end() ? found->second.c_str() : std::getenv("TUTTI_NRINGS");
     const int streams = text ? std::atoi(text) : default_streams;
-    return streams > 0 ? streams : default_streams;  // nonsense is refused when it is set
+    return streams > 0 ? streams : default_streams;  // set() refuses a bad value later
 }
 
-// As the library takes it: 0 would be for ever, which nobody asked for with a moment.
+// Rounds a time-out of less than 1 ms up: the library takes 0 as infinite.
 std::chrono::milliseconds deadline_of(std::chrono::milliseconds timeout) {
     using Limits = std::numeric_limits<int32_t>;
     return std::clamp(timeout, std::chrono::milliseconds(1),
@@ -53,8 +53,8 @@ std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store,
     const std::chrono::milliseconds deadline = deadline_of(timeout);
     set(config, "rank", std::to_string(rank));
     set(config, "size", std::to_string(size));
-    // A job of its own: tutti tells the communicators of one job apart by counting, and which of
-    // its groups a process still has is its own affair.
+    // Each group is a separate job: tutti numbers the communicators of a job by counting, but the
+    // processes may have created different numbers of groups.
     set(config, "job", generation + "/" + name);
     set(config, "timeout_ms", std::to_string(deadline.count()));
     const int streams = streams_wanted(settings);
@@ -73,7 +73,7 @@ std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store,
                    ". What to do: read the output of the rank that hosts the store");
     check(status, "init");
     std::shared_ptr<Group> group(new Group(comm, streams, host_store));
-    // All have joined, so all that count themselves in have done so.
+    // All ranks have joined, so each rank of a new version has counted itself in.
     group->all_name_lists_ = host_store->counted(generation) == size;
     return group;
 }

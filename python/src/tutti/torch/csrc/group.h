@@ -15,17 +15,16 @@ namespace tutti_torch {
 /// tutti's settings by name, for pg_options: {"transport": "tcp"}.
 using Settings = std::map<std::string, std::string>;
 
-/// A communicator and the store it was made with; destroyed with the last user of it.
+/// A communicator and the store that it was made with; its last user destroys it.
 class Group {
 public:
-    /// Blocks until all ranks have joined. timeout: of that and of every operation, 1 ms at least
-    /// and 24.8 days at most. name: the group's, the same on all ranks. Throws CallError or what
-    /// the store throws.
+    /// Blocks until all ranks have joined. timeout: for that and for every operation, from 1 ms to
+    /// 24.8 days. name: the group's, the same on all ranks. Throws CallError or the store's
+    /// exception.
     static std::shared_ptr<Group> join(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                        int size, std::chrono::milliseconds timeout,
                                        const std::string& name, const Settings& settings);
-    /// A part of this group's communicator, which every rank of it takes part in; NULL for color <
-    /// 0.
+    /// Collective over this group: a part of its communicator; NULL for color < 0.
     std::shared_ptr<Group> split(int color, int key);
     ~Group();
     Group(const Group&) = delete;

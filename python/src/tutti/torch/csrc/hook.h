@@ -1,4 +1,4 @@
-// The program's function that hears of every operation that is over.
+// The program's function that is called for every finished operation.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,12 @@ public:
     explicit CompletionHook(Function function) : function_(std::move(function)) {}
     CompletionHook(const CompletionHook&) = delete;
 
-    /// A call will come.
+    /// Announces a later call().
     void expect() {
         const std::lock_guard lock(mutex_);
         ++expected_;
     }
-    /// Catches the function's exceptions: the operation is over, and its thread has others to end.
+    /// Catches the function's exceptions, because this thread has other operations to end.
     void call(std::shared_ptr<c10d::WorkInfo> info) {
         running_here.push_back(this);
         try {
@@ -42,9 +42,8 @@ public:
         if (expected_ > 0) --expected_;
         changed_.notify_all();
     }
-    /// Until every call that will come has returned. Called by the function itself, it does not
-    /// wait for the calls in which that waits, on this thread and on others. False: the time was
-    /// too short.
+    /// Waits until every announced call has returned. If the function itself calls it, it does not
+    /// wait for the calls that wait here, on this thread and on others. False: the time-out passed.
     bool wait_until_called(std::chrono::milliseconds timeout) {
         const auto own =
             static_cast<std::size_t>(std::count(running_here.begin(), running_here.end(), this));
@@ -65,7 +64,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::size_t expected_ = 0;
-    std::size_t waiting_ = 0;  // of those, the calls that wait for the others
+    std::size_t waiting_ = 0;  // of the expected calls, the ones inside wait_until_called()
 };
 
 }  // namespace tutti_torch

@@ -36,8 +36,8 @@ std::string random_secret() {
 }  // namespace
 
 std::string HostStore::next_generation(int rank) {
-    // torchrun keeps the store over restarts: a rank that failed before it came here has not
-    // counted, so each of torchrun's attempts counts anew.
+    // torchrun keeps the store over restarts. A rank that failed before this point has not counted,
+    // so each of torchrun's attempts counts from the start.
     std::string prefix = "tutti/";
     for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
         if (const char* value = std::getenv(name)) prefix += std::string(value) + "/";
@@ -75,7 +75,7 @@ void HostStore::attach(tutti_config* config) {
     check(tutti_config_set_store(config, &callbacks, this), "init");
 }
 
-// No exception crosses the C API; the text is kept for whoever asks why the group did not form.
+// No exception may cross the C API; the text is kept for the error of Group::join.
 template <typename Function>
 int HostStore::guarded(Function function) {
     try {
@@ -97,8 +97,8 @@ int HostStore::set(void* user, const char* key, const void* value, size_t size) 
     });
 }
 
-// A store says "not in time" by an exception, like everything else that goes wrong; a second look
-// tells a store that is alive from one that is not.
+// A store reports "not in time" by an exception, like any failure; a second request shows whether
+// the store still works.
 bool HostStore::appears(const std::string& key, int64_t timeout_ms) {
     if (store_->check({key})) return true;
     if (timeout_ms <= 0) return false;

@@ -1,4 +1,4 @@
-// torch's own store, as the place where tutti's ranks meet.
+// torch's own store, for the rendezvous of tutti's ranks.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -16,21 +16,21 @@ class HostStore {
 public:
     explicit HostStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
-    /// A key prefix with the number of times this rank has joined through this store, so that this
-    /// group ignores keys that an earlier group left.
+    /// A key prefix with this rank's number of joins through this store, so that the group ignores
+    /// an earlier group's keys.
     std::string next_generation(int rank);
-    /// A random secret that rank 0 publishes, waited for that long. No safer than the store. Throws
-    /// CallError: rank 0 did not come.
+    /// Returns a random secret that rank 0 publishes; waits up to the time-out. No safer than the
+    /// store. Throws CallError if rank 0 did not publish it.
     std::string share_secret(int rank, const std::string& generation,
                              std::chrono::milliseconds timeout);
-    /// Before this rank joins: it has this version of the layer, or a later one.
+    /// Call it before this rank joins: announces this version of the layer, or a later one.
     void count_in(const std::string& generation);
     /// The number of ranks that have counted themselves in.
     int64_t counted(const std::string& generation);
     void attach(tutti_config* config);
-    /// The last group of this store leaves: what is asked now is not there, without asking torch's
-    /// store, whose host may have left already. Its client would write a stack trace about that;
-    /// and no group takes the keys of this one for its own, whoever removes them.
+    /// The last group of this store leaves: later requests find no key, without a call of torch's
+    /// store. Its host may have exited, and its client would then print a stack trace. The keys may
+    /// stay in the store: no other group uses the same prefix.
     void close() { closed_ = true; }
     /// The text of the store's latest failure, "" if there was none.
     const std::string& failure() const { return failure_; }

@@ -7,8 +7,8 @@
 namespace tutti_torch {
 namespace {
 
-// Tensors smaller than this travel together: a call costs more than copying one of them there and
-// back (docs/reference/benchmarks.md has both).
+// Smaller tensors are packed into one call: a call costs more than copying such a tensor twice
+// (docs/reference/benchmarks.md has both).
 constexpr std::size_t packed_bytes = std::size_t{128} << 10;
 constexpr std::size_t packed_bytes_of_0_1_0 = std::size_t{256} << 10;
 

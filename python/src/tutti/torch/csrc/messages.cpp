@@ -1,7 +1,7 @@
-// Messages between two ranks. A device's of a batch go the way of its collectives, all at once.
-// Lone ones travel in host memory, copied there and back, and the host waits for that: on the
-// device they would wait for each other in the order of the calls, which two ranks that both send
-// first never end.
+// Messages between two ranks. Device messages of a batch take the path of collectives, all at once.
+// Single device messages go through host memory, and the host waits for the copies: on the device
+// they would wait for each other in the order of the calls, and two ranks that both send first
+// would deadlock.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
@@ -44,7 +44,7 @@ Backend::WorkPtr Backend::message(Call& call, Starting starting) {
     return started(call);
 }
 
-// Whatever goes wrong with one, the others are launched: their peers are not to be left waiting.
+// If one message fails, the others are still launched, so that their peers do not wait in vain.
 void Backend::launch_gathered(std::vector<Gathered> all) {
     if (all.empty()) return;
     std::exception_ptr first;

@@ -55,7 +55,7 @@ BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int si
                                         c10::make_intrusive<Backend::Options>(settings, timeout));
 }
 
-// The communicator's address, and what it lives as long as.
+// The communicator's address, and the object that keeps it alive.
 py::tuple duplicate(const BackendPtr& backend) {
     using Holder = std::shared_ptr<tutti_torch::Group>;
     auto holder = std::make_unique<Holder>();
@@ -102,8 +102,8 @@ py::object last_error(const BackendPtr& backend) {
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-    // Ranks that are not in a part of a group that is bound to a device are asked to take part in
-    // its making all the same. They need not.
+    // If a group is bound to a device, torch also calls this on ranks outside the new part. They
+    // have nothing to do.
     py::class_<Backend, c10d::Backend, tutti_torch::Held<Backend>>(module, "Backend")
         .def("perform_nocolor_split", [](const BackendPtr&, const py::object& /*device*/) {});
     module.def(
@@ -119,7 +119,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     });
     module.def("set_error_factory", [](py::object factory) {
         raise_with = std::move(factory);
-        raise_with.inc_ref();  // for ever: errors may come while the interpreter ends
+        raise_with.inc_ref();  // never released: errors may occur while the interpreter ends
     });
     module.def("interpreter_ends", &Backend::interpreter_ends,
                py::call_guard<tutti_python::Released>());

@@ -1,5 +1,5 @@
-// A barrier that says who did not come. Made of messages with no deadline of their own, so that a
-// late rank does not end the group.
+// A barrier that names the missing ranks. It uses messages without a deadline, so that a late rank
+// does not end the group.
 #include <algorithm>
 #include <sstream>
 
@@ -11,7 +11,7 @@
 namespace tutti_torch {
 namespace {
 
-// Each round has tags of its own: what a late rank sends later belongs to the round it missed.
+// Each round has its own tags, so that a late rank's message matches only the round it missed.
 constexpr uint32_t rounds = 1u << 20;
 enum Message : int { arrived, here, verdict, messages };
 constexpr const char* monitored_name = "monitored_barrier";
@@ -98,7 +98,7 @@ void Backend::watch_others(const Group& group, int tag, Milliseconds timeout, bo
     out[0] = static_cast<int>(missing.size());
     std::copy(missing.begin(), missing.end(), out + 1);
     for (int rank = 1; rank < size_; ++rank) {
-        // A rank that is gone is told nothing; its name is what the others need.
+        // Send no answer to a rank that is gone; the other ranks get its name.
         if (arrivals[rank - 1]->done() && arrivals[rank - 1]->error()) continue;
         post(group, words, rank, tag + verdict, true)->leave_alone();
     }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::microseconds device_poll{50};
 
-// Shared by the requests of one operation: the last of them that is over hands it to the reaper.
+// Shared by the requests of one operation: its last request to end gives it to the reaper.
 struct Watch {
     std::shared_ptr<Operation> operation;
     std::shared_ptr<Reaper> reaper;
@@ -22,8 +22,7 @@ struct Watch {
 
 }  // namespace
 
-// Only without requests, or after they ended: whoever drops a Work gives its operation to the
-// reaper.
+// Runs only without requests or after they ended: a dropped Work gives its operation to the reaper.
 Operation::~Operation() {
     for (tutti_request*& request : requests_) (void)tutti_wait(&request, -1);
 }
@@ -60,7 +59,7 @@ bool Operation::wait(std::chrono::milliseconds timeout) {
     return done();
 }
 
-// Becomes the thread that drives. False: it is over, or the time is.
+// Becomes the driving thread. False: the operation is over, or the time limit passed.
 bool Operation::take_part(std::unique_lock<std::mutex>& lock, Clock::time_point limit,
                           bool bounded) {
     const auto free = [&] { return !driven_ || done(); };
@@ -85,7 +84,8 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
         const tutti_status status = tutti_wait(&request, left_ms);
         if (request) return false;
         if (status == TUTTI_OK) continue;
-        // tutti accepted this rank's arguments when the call began: the ranks differ.
+        // tutti accepted this rank's arguments when the call began, so INVALID means that the ranks
+        // differ.
         const tutti_status told = status == TUTTI_ERR_INVALID ? TUTTI_ERR_MISMATCH : status;
         const auto failure = last_failure(told, name_, words_about_list(told));
         reaper_->note(failure);
@@ -103,7 +103,7 @@ std::string Operation::words_about_list(tutti_status status) const {
                     "order on every rank");
 }
 
-// Behind the requests the device still copies.
+// After the requests end, the device may still copy.
 bool Operation::passed(Clock::time_point limit, bool bounded) {
     if (!over_) return true;
     try {
@@ -118,7 +118,7 @@ bool Operation::passed(Clock::time_point limit, bool bounded) {
 }
 
 void Operation::copy_back() {
-    // Below autograd: as if the operation itself had written there.
+    // Below autograd, as if the operation itself had written the tensors.
     const at::AutoDispatchBelowADInplaceOrView raw;
     c10::OptionalStreamGuard on;
     if (stream_) on.reset_stream(*stream_);
@@ -128,7 +128,7 @@ void Operation::copy_back() {
 void Operation::enqueued() {
     gathered_ = false;
     if (!error_) copy_back();
-    // Kept, as the device is not done with them.
+    // Keep the tensors alive, because the device still uses them.
     for (auto& [to, from] : copies_) {
         kept_.push_back(std::move(to.tensor));
         kept_.push_back(std::move(from.tensor));
@@ -153,7 +153,7 @@ void Operation::put_before(const c10::Stream& later) const {
     over_->block(later);
 }
 
-// With the requests over: what is left to do is ours alone.
+// Ends the operation after its requests: no other thread drives it now.
 void Operation::end() {
     if (!error_ && expected_ && received_.count != *expected_) {
         error_ = short_message();
@@ -171,8 +171,8 @@ void Operation::end() {
     requests_.clear();
 }
 
-// Our threads free tensors in a callback: that may take python's lock, which they must not ask for
-// while the interpreter ends. From then on call_back() leaks the tensors.
+// The reaper's threads free tensors in a callback, which may take python's lock. They must not
+// request it while the interpreter ends; from then on call_back() leaks the tensors.
 void Operation::let_go() {
     if (Reaper::runs_here()) {
         std::vector<Callback> dropped;
@@ -196,7 +196,7 @@ std::exception_ptr Operation::short_message() const {
         CallError(TUTTI_ERR_MISMATCH, received_.source, name_, text, text));
 }
 
-// The driving thread leaves: with the operation over, or asleep again.
+// The driving thread leaves: the operation is over, or waits without a driver again.
 void Operation::give_back() {
     std::vector<Callback> callbacks;
     bool watch = false;
@@ -235,7 +235,7 @@ void Operation::when_done(Callback callback) {
     if (callback) call_back({std::move(callback)});
 }
 
-// While this thread drives: requests do not go away under it.
+// Only the driving thread calls it, so no other thread frees the requests.
 void Operation::watch_requests() {
     auto* watch = new Watch{shared_from_this(), reaper_, 1};
     for (tutti_request* request : requests_) {
@@ -247,7 +247,7 @@ void Operation::watch_requests() {
     request_over(TUTTI_OK, watch);
 }
 
-// From within tutti, which may not be called here: the reaper's thread does the rest.
+// Runs inside tutti, which must not be called from here: the reaper's thread does the rest.
 void Operation::request_over(tutti_status, void* user) {
     auto* watch = static_cast<Watch*>(user);
     if (watch->left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;

@@ -1,4 +1,4 @@
-// One c10d call under way: its requests, its tensors and its outcome.
+// One pending c10d call: its requests, its tensors and its outcome.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -25,11 +25,11 @@ namespace tutti_torch {
 
 class Reaper;
 
-/// Requests, the tensors that they read and write, and what remains to be copied when they are
-/// done. Outlives its Work, if that is dropped: the results arrive all the same.
+/// Requests, the tensors that they read and write, and the copies to make when they are done.
+/// Outlives a dropped Work, so that the results still arrive.
 ///
-/// Threads: filled by the issuing thread; then anyone may wait and poll. One thread at a time
-/// drives the requests, others wait for it.
+/// Threads: the issuing thread fills it; then any thread may wait and poll. One thread at a time
+/// drives the requests, other threads wait for it.
 class Operation : public std::enable_shared_from_this<Operation> {
 public:
     Operation(std::string name, std::shared_ptr<Reaper> reaper)
@@ -38,58 +38,58 @@ public:
     Operation(const Operation&) = delete;
 
     const std::string& name() const { return name_; }
-    /// For the text of an error with that status: the list that the call has the name of, if any.
+    /// For the text of an error with that status: the list whose name the call carries, if any.
     std::string words_about_list(tutti_status status) const;
 
-    // ---- for the issuing thread, before anyone else sees it
+    // ---- for the issuing thread, before any other thread sees it
     void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
-    /// When all requests are done: to becomes from.
+    /// Copies from to to when all requests are done.
     void copy_afterwards(Slice to, Slice from) {
         copies_.push_back({std::move(to), std::move(from)});
     }
-    /// The call has the name of a list of so many tensors: errors say how many.
+    /// The call carries the name of a list of this many tensors; errors give the number.
     void tell_of_list(std::size_t tensors) { listed_ = tensors; }
     void add(tutti_request* request) {
         if (request) requests_.push_back(request);
     }
     /// The status into which a receive writes its sender.
     tutti_recv_status* received() { return &received_; }
-    /// A message of another length than that is an error.
+    /// A message of another length is an error.
     void expect(std::size_t count) { expected_ = count; }
-    /// A rank that could not issue all of it: what was issued still has to end.
+    /// This rank could not issue all requests: the issued ones must still end.
     void fail(std::exception_ptr error) { error_ = std::move(error); }
-    /// A call that was over when it returned.
+    /// Ends a call that was over when it returned.
     void finish_now();
-    /// Its copies are a device's, and made on that stream.
+    /// The device makes the copies, on that stream.
     void copy_on(const c10::Stream& stream) { stream_ = stream; }
-    /// All of it is in that stream's order.
+    /// The whole operation runs in that stream's order.
     void run_on(const c10::Stream& stream) {
         stream_ = stream;
         ordered_ = true;
     }
     /// Its batch is not launched yet: until enqueued(), waiting is refused.
     void gather() { gathered_ = true; }
-    /// All of it is on its stream: the copies follow, and from now on it ends by itself.
+    /// The requests are on the stream: puts the copies behind them. From now on it ends by itself.
     void enqueued();
 
-    // ---- for anyone
+    // ---- for any thread
     bool done() const { return done_.load(std::memory_order_acquire); }
     /// Makes progress; true when the operation is over.
     bool poll();
-    /// False if it is not over after that long; 0 waits for the operation's own deadline.
+    /// False if it is not over after the time-out; 0 waits for the operation's own deadline.
     bool wait(std::chrono::milliseconds timeout);
-    /// Once done() only.
+    /// Valid only once done().
     const std::exception_ptr& error() const { return error_; }
     const tutti_recv_status& source() const { return received_; }
-    /// Calls back once it is over, from whichever thread ends it; at once if it is over already.
-    /// From then on it ends without anybody waiting for it.
+    /// Calls back once it is over, on the thread that ends it; at once if it is over already. From
+    /// then on it ends without a waiter.
     void when_done(Callback callback);
-    /// Whether a stream orders it: then waiting is for the device, and the host need not.
+    /// Whether a stream orders it: then the device waits, and the host need not.
     bool ordered() const { return ordered_; }
     const std::optional<c10::Stream>& stream() const { return stream_; }
     /// Later work on that stream of the same device waits for this operation.
     void put_before(const c10::Stream& later) const;
-    /// Once done(): its failure is known to somebody.
+    /// Call it once done(): a caller has seen its failure.
     void heard() const;
     /// No caller will wait for it any more: it ends by itself.
     void leave_alone() { when_done(nullptr); }
@@ -117,7 +117,7 @@ private:
     c10::SmallVector<tutti_request*, 2> requests_;
     std::vector<at::Tensor> kept_;
     std::vector<Copy> copies_;
-    std::size_t listed_ = 0;  // 0: it has no list
+    std::size_t listed_ = 0;  // tensors of its list; 0: none
     tutti_recv_status received_{-1, -1, 0};
     std::optional<std::size_t> expected_;
     std::exception_ptr error_;
@@ -129,9 +129,9 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    bool driven_ = false;   // some thread is inside tutti with these requests
-    bool watched_ = false;  // the reaper hears when they are over
-    bool wanted_ = false;   // … and somebody asked for that
+    bool driven_ = false;   // a thread is inside tutti with these requests
+    bool watched_ = false;  // the reaper gets the operation when they are over
+    bool wanted_ = false;   // a caller wants it to end without a waiter
     std::vector<Callback> callbacks_;
 };
 

@@ -61,7 +61,7 @@ void Reaper::note(const std::exception_ptr& error) {
         if (ends_the_group(noted_)) return;
         noted_ = failed.status;
         last_failure_ = error;
-    } catch (...) {  // not of the library
+    } catch (...) {  // an exception of other code
     }
 }
 

@@ -1,4 +1,4 @@
-// Threads that end operations for which nobody waits: futures, and Works that were dropped.
+// Threads that end operations without a waiter: futures, and dropped Works.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -13,22 +13,22 @@ namespace tutti_torch {
 
 class Operation;
 
-/// The first thread starts with the first operation that needs it. Callbacks of futures run here,
-/// and may call tutti and even wait for another future: while all threads are busy, another one
-/// starts. The threads keep it alive.
+/// The first operation that needs a thread starts it. Callbacks of futures run here, and may call
+/// tutti and even wait for another future: if all threads are busy, another one starts. The threads
+/// keep the reaper alive.
 class Reaper : public std::enable_shared_from_this<Reaper> {
 public:
     /// From any thread, also from within tutti: does not block.
     void finish(std::shared_ptr<Operation> operation);
-    /// Ends the threads once the queue is empty, and waits for that, unless this is one of them or
-    /// the interpreter ends, which one of them may be waiting for.
-    /// What comes later is ended by threads that end with it.
+    /// Ends the threads once the queue is empty. Waits for that, unless this is one of the threads
+    /// or the interpreter ends (a thread may wait for its lock). A later operation gets a new
+    /// thread, which ends after it.
     void stop();
 
     /// Whether this thread is one of a group's.
     static bool runs_here();
 
-    /// A call failed, when it was issued or later. Here, as all operations have it at hand.
+    /// Records a failure of a call. It is in this class because all operations can reach it.
     void note(const std::exception_ptr& error);
     /// The status that ended the group, TUTTI_OK while it works.
     tutti_status ended_by() const;

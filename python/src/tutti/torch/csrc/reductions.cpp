@@ -7,7 +7,7 @@ namespace {
 
 using c10d::OpType;
 
-// Before anything begins: a type that cannot be added is found with all of them at rest.
+// Checks the types before any call starts, so that an error leaves none running.
 template <typename Parts, typename TypeOf, typename Opts>
 std::vector<Reduction> reductions_of(const Parts& parts, TypeOf type_of, const Opts& opts,
                                      const char* operation) {
@@ -78,7 +78,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
     Call call = begin(kind, opts.timeout, is_async(opts), tensors, tensors);
     const OwnedOp op = operator_for(opts.reduceOp, reduction, tensor.scalar_type(), call);
     const int root = static_cast<int>(opts.rootRank);
-    // The tensors of the others stay as they are.
+    // The tensors of other ranks do not change.
     const void* in = rank_ == root ? call.memory().in_place(tensor) : call.memory().input(tensor);
     void* out = rank_ == root ? const_cast<void*>(in) : nullptr;
     const std::size_t count = reduction.element.count_in(tensor);

@@ -1,5 +1,5 @@
-// Sums of sparse COO tensors: everyone gets all entries and merges them in the order of the ranks.
-// Nothing is ever as large as the dense tensor.
+// Sums of sparse COO tensors: every rank gets all entries and merges them in the order of the
+// ranks. No memory is as large as the dense tensor.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/zeros.h>
@@ -22,7 +22,7 @@ at::Tensor merged(const std::vector<at::Tensor>& indices, const std::vector<at::
     const at::ScalarType accumulator = small ? at::kFloat : type;
     at::Tensor sum;
     for (std::size_t rank = 0; rank < indices.size(); ++rank) {
-        // Checks that no position is outside: these come from other ranks.
+        // Checks that all positions are inside, because they come from other ranks.
         const at::Tensor part =
             at::sparse_coo_tensor(indices[rank], values[rank].to(accumulator), like.sizes(),
                                   like.options().dtype(accumulator))

@@ -15,7 +15,7 @@ at::Tensor scratch(const at::Tensor& like, int64_t count) {
     return at::empty({count}, like.options().memory_format(std::nullopt));
 }
 
-// One after the other in memory, as if they were one tensor.
+// Whether they lie one after the other in memory, like one tensor.
 bool adjacent(const std::vector<at::Tensor>& tensors) {
     const char* expected = nullptr;
     for (const at::Tensor& tensor : tensors) {
@@ -146,13 +146,13 @@ at::Tensor Memory::packed(const std::vector<at::Tensor>& tensors) {
     for (const at::Tensor& tensor : tensors) {
         copy_slice(Slice(flat, begin, tensor.numel()), Slice(tensor));
         begin += tensor.numel();
-        // A device has not copied it yet.
+        // The device may not have copied it yet.
         if (operation_.stream()) operation_.keep(tensor);
     }
     return flat;
 }
 
-// Memory that goes to them afterwards.
+// Memory that is copied to the tensors afterwards.
 at::Tensor Memory::spread(const std::vector<at::Tensor>& tensors) {
     const at::AutoDispatchBelowADInplaceOrView raw;
     c10::OptionalStreamGuard on;

@@ -1,4 +1,4 @@
-// From tensors to memory in one piece, and back.
+// Copies tensors to contiguous memory, and back.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@
 namespace tutti_torch {
 
 /// Strided tensors are packed into a copy, and copied back when the operation is over; lists become
-/// one block after the other, without a copy where they lie like that already. Everything that a
-/// pointer leads to is kept alive by the operation.
+/// one block after the other, without a copy if they lie like that already. The operation keeps all
+/// of the memory alive.
 class Memory {
 public:
     explicit Memory(Operation& operation) : operation_(operation) {}
@@ -25,7 +25,7 @@ public:
     void* outputs(const std::vector<at::Tensor>& tensors);
     void* in_place(const std::vector<at::Tensor>& tensors);
     /// For tensors on the host that have `blocks` blocks each: the memory holds the first block of
-    /// every tensor, then the second of every tensor, and so on. One tensor lies as it is.
+    /// every tensor, then the second of every tensor, and so on. A single tensor is not copied.
     const void* input_blocks(const std::vector<at::Tensor>& tensors, int64_t blocks);
     void* output_blocks(const std::vector<at::Tensor>& tensors, int64_t blocks);
 
@@ -36,12 +36,12 @@ private:
     Operation& operation_;
 };
 
-/// ValueError unless it is a dense tensor of the host or a CUDA device. written: nor if parts of it
-/// share memory.
+/// ValueError unless it is a dense tensor of the host or a CUDA device. written: ValueError also if
+/// its elements share memory.
 void check_tensor(const at::Tensor& tensor, const char* operation, bool written);
-/// The same for all of a list, which have to be of one type (that of first, if given).
+/// The same for a list, whose tensors must have one type (that of first, if given).
 void check_tensors(const std::vector<at::Tensor>& tensors, const char* operation, bool written);
-/// Exactly one; the forms of torch with several devices per process are none of a CPU's.
+/// Returns the only tensor; torch's forms with several devices per process are not for CPUs.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
 
 std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, std::size_t parts);

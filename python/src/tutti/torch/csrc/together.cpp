@@ -30,7 +30,7 @@ std::vector<at::Tensor> Together::result() {
     return all;
 }
 
-// All of them end, also after one has failed: their memory is in use until then.
+// Waits for all Works, even after one has failed, because their memory is in use until they end.
 bool Together::wait(std::chrono::milliseconds timeout) {
     std::exception_ptr first;
     for (const auto& work : works_) {

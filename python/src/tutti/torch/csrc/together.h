@@ -18,7 +18,7 @@ public:
     std::exception_ptr exception() const override;
     std::vector<at::Tensor> result() override;
     void synchronize() override { wait(kNoTimeout); }
-    /// The time-out is for each of them.
+    /// The time-out is for each Work.
     bool wait(std::chrono::milliseconds timeout) override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 

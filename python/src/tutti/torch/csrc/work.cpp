@@ -8,7 +8,7 @@
 namespace tutti_torch {
 namespace {
 
-// The future gets an exception of its callbacks: the thread has other operations to end.
+// Stores a callback's exception in the future, because the thread has other operations to end.
 void complete(c10::ivalue::Future& future, const std::vector<at::Tensor>& results) {
     try {
         future.markCompleted(c10::IValue(results));
@@ -60,13 +60,13 @@ std::vector<at::Tensor> Work::result() {
     return results_;
 }
 
-// Data in host memory is there when the operation is over.
+// Data in host memory needs no stream order once the operation is over.
 void Work::synchronize() {
     wait(kNoTimeout);
 }
 
-// The current stream waits, the host does not. A failure that is known by now is thrown; one that
-// comes later is, by the group's next call on the device.
+// The current stream waits, the host does not. Throws a failure that is already known; the group's
+// next call on the device throws a later one.
 bool Work::wait_in_order() {
     if (operation_->poll() && operation_->error()) {
         operation_->heard();
@@ -101,8 +101,9 @@ void Work::abort() {
         "abort the group (tutti.torch.abort)");
 }
 
-// Complete at once, as torch's futures of devices are: whoever uses the value is put behind it. It
-// marks the end of a stream; the group's own may have later operations by now.
+// The future is complete at once, like torch's futures of devices: torch orders a user of the value
+// behind its stream. The future marks the end of another stream, because the group's own may have
+// later operations by now.
 void Work::make_ordered_future(const c10::TypePtr& type) {
     const c10::Device device = operation_->stream()->device();
     future_ = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{device});
@@ -124,12 +125,12 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
         make_ordered_future(type);
         return future_;
     }
-    // Also what the host waits for may have its results on a device.
+    // An operation that the host waits for may have its results on a device, too.
     std::vector<c10::Device> devices;
     if (!results_.empty() && !results_.front().is_cpu())
         devices.push_back(results_.front().device());
     future_ = c10::make_intrusive<c10::ivalue::Future>(type, std::move(devices));
-    // Raw: the operation lives as long as its callbacks are not called.
+    // A raw pointer: the operation lives until its callbacks are called.
     operation_->when_done([future = future_, results = results_, operation = operation_.get()] {
         if (operation->error())
             future->setError(operation->error());

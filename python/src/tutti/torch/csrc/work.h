@@ -10,7 +10,7 @@
 
 namespace tutti_torch {
 
-/// The parts of a call that its Work tells about.
+/// The description of a call for its Work.
 struct Description {
     c10d::OpType type;
     const char* title;  ///< "tutti:all_reduce": what a profiler shows; NULL without one
@@ -18,8 +18,8 @@ struct Description {
     std::chrono::milliseconds timeout;
 };
 
-/// Threads: any, several at once. Waiting drives the operation on the caller's thread. What a
-/// stream orders is waited for by the current stream; by the host only with a time-out.
+/// Threads: any, several at once. A wait drives the operation on the caller's thread. If a stream
+/// orders the operation, the current stream waits for it; the host waits only with a time-out.
 class Work final : public c10d::Work {
 public:
     Work(const Description& description, int rank, std::shared_ptr<Operation> operation,
@@ -28,7 +28,7 @@ public:
 
     /// The value of the future and of result().
     void set_results(std::vector<at::Tensor> results) { results_ = std::move(results); }
-    /// Operations on a device that waiting waits for first: a barrier's.
+    /// Earlier operations on a device, for which a barrier's wait waits first.
     void come_after(std::vector<std::shared_ptr<Operation>> earlier) {
         earlier_ = std::move(earlier);
     }
@@ -43,10 +43,10 @@ public:
     void abort() override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     uint64_t getSequencenumber() const override { return description_.sequence; }
-    // In newer versions of torch only.
+    // An override in newer versions of torch only.
     std::chrono::milliseconds getTimeout() const { return description_.timeout; }
 
-    /// Whatever is over by now is told to the base class: profilers hear of it there.
+    /// Tells the base class once the operation is over: profilers get it from there.
     void settle();
 
 private:
