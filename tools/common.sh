@@ -1,6 +1,6 @@
 # Sourced by the scripts beside it.
 
-# log_end LOG: what matters of a failed command's log: the first compiler errors, else its end.
+# log_end LOG: the important part of a failed command's log: the first compiler errors, else its end.
 log_end() {
     local errors
     # The command line that ninja repeats says nothing to a reader.
@@ -9,7 +9,7 @@ log_end() {
 }
 
 # show_progress: shows how far ninja, whose output is read, has come, and about how long the rest takes: a line that
-# changes where someone watches, else a line every 30 s, also while nothing is written.
+# changes on a terminal, else a line every 30 s, also while ninja writes nothing.
 show_progress() {
     local line status parts=() text begun=$SECONDS shown=$SECONDS
     while true; do

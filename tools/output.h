@@ -13,7 +13,8 @@ namespace tutti {
 class Output {
 public:
     explicit Output(std::FILE* file) : file_(file) {}
-    /// Flushed, for those who wait for it. After a failure nothing follows: no gaps.
+    /// Prints and flushes, because a reader may wait for it. After a failure it prints nothing
+    /// more, so that the output has no gaps.
     void print(std::string_view text) {
         if (errno_ == 0 && (std::fwrite(text.data(), 1, text.size(), file_) != text.size() ||
                             std::fflush(file_) != 0))

@@ -1,4 +1,4 @@
-"""Reads C++ sources as text and counts what the rules of the house bound: members, comments, files, words.
+"""Reads C++ sources as text and counts the measures of the house rules: members, comments, files, words.
 
 A text is read the way clang-format lays it out; nothing is compiled. Of Python, it reads the comments and docstrings.
 Used by tools/house-report and test/house.
@@ -66,7 +66,7 @@ def _declarations(body):
 
 
 def _without_brackets(declaration):
-    """Without what stands in <…> and in (…) of attributes, so that the first "(" is the parameter list's."""
+    """The text without <…> and the (…) of attributes, so that the first "(" is the parameter list's."""
     text = re.sub(r"\b(alignas|decltype|noexcept|requires)\s*\([^()]*(\([^()]*\)[^()]*)*\)", "", declaration)
     text = re.sub(r"\[\[.*?\]\]", "", text)
     before = None

@@ -59,7 +59,7 @@ def headings(text):
 
 
 def anchors(text):
-    """The anchors of a page's headings. Of two equal ones the first has it: the other's depends on who makes it."""
+    """The anchors of a page's headings. Of two equal headings only the first: the generator names the other's."""
     return {slug(words) for _, _, words in headings(text)}
 
 

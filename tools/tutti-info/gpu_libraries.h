@@ -1,4 +1,4 @@
-// The libraries that collectives on NVIDIA's GPUs need, and what they say of the GPUs.
+// The libraries that collectives on NVIDIA's GPUs need, and their information about the GPUs.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct GpuLibrary {
 
 GpuLibrary cuda_driver();
 GpuLibrary nccl();
-/// A row for each GPU that the driver shows: what lies between it and each of the others.
+/// Adds a row for each GPU of the driver: its links to each other GPU.
 void add_gpu_links(Section& out);
 
 }  // namespace tutti::info

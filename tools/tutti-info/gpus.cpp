@@ -23,7 +23,7 @@ std::string_view maker_of(uint32_t vendor) {
         case 0x8086:
             return "Intel";
         default:
-            return {};  // what servers show consoles with
+            return {};  // display controllers of servers
     }
 }
 

@@ -1,4 +1,4 @@
-// tutti-info: what this build and this machine can do, and why not what they cannot.
+// tutti-info: the abilities of this build and this machine, and the reasons for missing ones.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -38,7 +38,7 @@ Fact huge_pages(const Tree& tree) {
     return out;
 }
 
-// "always [madvise] never": the one in brackets.
+// The word in brackets of "always [madvise] never".
 std::string chosen(const std::string& text) {
     const auto begin = text.find('['), end = text.find(']');
     return end == std::string::npos ? "unknown" : text.substr(begin + 1, end - begin - 1);
@@ -84,7 +84,7 @@ Fact limit_fact(const std::string& name, Limit limit, std::string (*text)(uint64
                 : fmt::format("{} (at most {})", words(limit.soft), words(limit.hard))};
 }
 
-// Yama's setting decides who may read another process's memory (process_vm_readv).
+// Yama's setting limits which processes may read another process's memory (process_vm_readv).
 Fact reading_others(const Tree& tree) {
     const auto scope = tree.number("/proc/sys/kernel/yama/ptrace_scope");
     if (!scope || *scope == 0)

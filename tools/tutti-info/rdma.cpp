@@ -17,7 +17,7 @@ const std::string slingshot_folder = "/sys/class/cxi";
 
 constexpr uint32_t infiniband_controller = 0x0207;
 
-/// Adapters by what the PCI bus says of them, to tell a missing driver from a missing adapter.
+/// An adapter as the PCI bus lists it, to tell a missing driver from a missing adapter.
 struct Adapter {
     uint32_t vendor;
     uint32_t device, mask;  // (device ^ theirs) & mask == 0

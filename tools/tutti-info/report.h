@@ -33,7 +33,7 @@ struct Section {
     std::vector<Fact> facts;
     std::vector<Item> items;
     std::string none;                 // why there are no items
-    std::vector<std::string> advice;  // what is better changed, and how
+    std::vector<std::string> advice;  // settings to change, and how
 };
 
 struct Titled {

@@ -13,7 +13,7 @@ public:
     /// root: "" for this machine's own.
     explicit Tree(std::string root) : root_(std::move(root)) {}
 
-    /// Paths begin with a slash. What is not there, or not for us to read, is empty.
+    /// Paths begin with a slash. Empty if the file is missing or unreadable.
     std::string line(const std::string& path) const;
     std::vector<std::string> lines(const std::string& path) const;
     std::optional<uint64_t> number(const std::string& path) const;

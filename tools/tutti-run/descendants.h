@@ -12,14 +12,14 @@ namespace tutti::run {
 
 class Descendants {
 public:
-    /// From now on orphans come to this process. What is its child already, from before an exec or
-    /// for a purpose of its own, is none of them.
+    /// From now on this process inherits orphans. Its existing children, from before an exec or for
+    /// its own purposes, do not count as descendants.
     static Result<Descendants> adopt();
 
     /// A child that has ended and not been reaped, a rank or an orphan; 0 if there is none.
     pid_t ended() const;
-    /// Once no rank is left: kills all that remain, and their children in turn. Bounded: what the
-    /// kernel does not let go of within a second stays.
+    /// Call it once no rank is left: kills all remaining descendants, and their children in turn.
+    /// Gives up on a process that the kernel does not end within a second.
     void end() const;
 
 private:

@@ -33,8 +33,8 @@ std::string variable(const char* name) {
     return value != nullptr ? value : "";
 }
 
-// As torchrun has them. All ranks are on this machine, whatever hosts they act as, and each may
-// have a device of it.
+// The variables of torchrun. All ranks are on this machine, even with --hosts-act, so local ranks
+// count all of them: each may have its own device.
 void add_torchs(Variables& variables, int rank, int ranks, uint16_t port) {
     variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
     variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(ranks);

@@ -18,10 +18,10 @@ struct Job {
     std::string store_url;
     TorchPort torch_port;
     bool hosts_store = true;  // tutti-run serves the store, so rank 0 must not
-    bool first_gang = true;   // of those that tutti-run starts; its logs are begun anew
+    bool first_gang = true;   // tutti-run's first gang; it truncates the logs
 };
 
-/// Name, secret and torch's port; the secret is TUTTI_SECRET, what TUTTI_SECRET_FILE holds, or
+/// Name, secret and torch's port; the secret is TUTTI_SECRET, the contents of TUTTI_SECRET_FILE, or
 /// random.
 Result<Job> make_job(const Options& options);
 

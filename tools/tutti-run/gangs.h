@@ -6,8 +6,8 @@
 
 namespace tutti::run {
 
-/// The exit code for the whole, after options.gangs that ended well or one that did not and may not
-/// be started again.
+/// Returns the exit code of all, after options.gangs successful gangs, or after a failed gang that
+/// may not be restarted.
 Result<int> run_gangs(const Options& options);
 
 }  // namespace tutti::run

@@ -73,7 +73,7 @@ void Guardian::forget(pid_t group) {
 }
 
 void Guardian::tell(pid_t message) {
-    // A guardian that someone killed is no reason to fail the job.
+    // If the guardian was killed, the job still continues.
     while (::write(pipe_.get(), &message, sizeof message) < 0 && errno == EINTR) {
     }
 }

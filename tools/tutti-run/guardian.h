@@ -1,6 +1,6 @@
 // A small process that outlives tutti-run by a moment: if tutti-run dies without saying goodbye
 // (kill -9), it kills the ranks' process groups. The kernel kills the ranks themselves at their
-// parent's death; this reaches what the ranks have started.
+// parent's death; the guardian kills the ranks' children.
 #pragma once
 
 #include <sys/types.h>

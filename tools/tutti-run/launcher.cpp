@@ -38,8 +38,8 @@ rlimit raise_open_files(int ranks) {
     return before;
 }
 
-// Ranks that share a core are neighbours: what most algorithms send goes to the next rank, and then
-// stays in that core's caches.
+// Ranks that share a core are neighbours: most algorithms send to the next rank, so the data stays
+// in that core's caches.
 std::size_t core_index(int rank, int ranks, std::size_t cores) {
     const auto r = static_cast<std::size_t>(rank), n = static_cast<std::size_t>(ranks);
     return n <= cores ? r : r * cores / n;
@@ -112,7 +112,7 @@ Launcher::Launcher(const Options& options, const Job& job, Console& console, Dea
 Launcher::~Launcher() {
     for (const auto& process : processes_)
         if (process->running) ::kill(-process->pid, SIGKILL);
-    ::setrlimit(RLIMIT_NOFILE, &open_files_);  // what the next gang's ranks shall have
+    ::setrlimit(RLIMIT_NOFILE, &open_files_);  // for the next gang's ranks
 }
 
 int Launcher::run() {
@@ -259,9 +259,9 @@ void Launcher::handle(const Ready& ready) {
 
 void Launcher::on_broken(const Sink& sink) {
     const std::string why = sink.why_broken();
-    // As a program that nobody reads ends by SIGPIPE.
+    // As for a program that SIGPIPE ends because its reader is gone.
     const int exit_code = why.empty() ? exit_signal_base + SIGPIPE : exit_launcher;
-    if (ending_) {  // there is a reason already; but what ranks said at last is lost
+    if (ending_) {  // the job is ending for another reason; the ranks' last output is lost
         loss_exit_code_ = exit_code;
         if (!why.empty()) say(why);
         return;
@@ -301,7 +301,7 @@ void Launcher::on_timeout() {
         end_ranks(so_far + "still running: " + running_ranks());
     } else if (console_.writing()) {
         if (!first_failure_ && !forced_exit_code_) forced_exit_code_ = exit_timeout;
-        drain_deadline_ = Deadline::after_ms(drain_ms);  // who reads the other stream is told
+        drain_deadline_ = Deadline::after_ms(drain_ms);  // time to report it on the other stream
         say(so_far + "a reader has still not taken all output");
     }
 }
@@ -318,7 +318,7 @@ void Launcher::on_signal() {
     give_up_output_ = running_ == 0;
     signal_ranks(signal, true);
     if (signal == SIGHUP && running_ > 0) {
-        hung_up_ = true;  // what it means is for the ranks to say: a program may only reload
+        hung_up_ = true;  // the ranks decide what it means: a program may only reload
         return;
     }
     if (signal == SIGTERM || interrupted_by_ != 0) end_ranks({});
@@ -344,7 +344,7 @@ void Launcher::on_exit(RankProcess& process) {
     const int unknown = reaped < 0 ? errno : 0;
     process.running = false;
     if (--running_ == 0) {
-        descendants_.end();  // what ranks have left behind was for the others as well
+        descendants_.end();  // the other ranks may have used the processes that a rank left
         drain_deadline_ = Deadline::after_ms(drain_ms);
     }
     if (unknown != 0)

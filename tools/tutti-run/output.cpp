@@ -24,8 +24,8 @@ bool same_file(int a, int b) {
 
 }  // namespace
 
-// The descriptor may be shared with other programs, so it stays in blocking mode; what is opened
-// anew is our own. Where that fails, as on another user's terminal, the first one has to do.
+// Other programs may share the descriptor, so it stays in blocking mode, and a terminal is opened a
+// second time. If that fails, as on another user's terminal, the first descriptor is used.
 Sink::Sink(int fd) : fd_(fd) {
     constexpr int flags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     if (::isatty(fd) == 1)

@@ -36,12 +36,12 @@ public:
     explicit Sink(int fd);
     void add(std::string_view text, int writer = 0);
     bool wants_write() const { return at_ < pending_.size() && !broken(); }
-    /// Ranks are not read while the one who reads us is this far behind.
+    /// tutti-run stops reading the ranks' output while its own reader is this far behind.
     bool full() const { return wants_write() && pending_.size() - at_ > max_pending_bytes; }
     /// Once poll() says writable. Never blocks; the reader's going away makes broken() true.
     void write_some();
     bool broken() const { return error_ != 0; }
-    /// Why nobody can be told the rest: a reader that went away needs no words.
+    /// The reason why output was lost; empty if the reader has closed the pipe.
     std::string why_broken() const;
     int fd() const { return terminal_ ? terminal_.get() : fd_; }
 
@@ -49,7 +49,7 @@ private:
     static constexpr std::size_t max_pending_bytes = 1 << 20;
     int fd_;
     Seam seam_;
-    UniqueFd terminal_;  // the same, if it is one, but in non-blocking mode
+    UniqueFd terminal_;  // the terminal, if it is one, opened in non-blocking mode
     std::string pending_;
     std::size_t at_ = 0;
     int error_ = 0;
@@ -102,7 +102,8 @@ class RankStream {
 public:
     /// log: nullptr, or the rank's, which outlives this.
     RankStream(UniqueFd from, Sink& to, std::string prefix, Log* log);
-    /// Reads what is there; lines are handed on whole, a last one without newline at the end.
+    /// Reads the available bytes and passes whole lines on; a last line without newline only at the
+    /// end.
     void read_some();
     bool open() const { return static_cast<bool>(from_); }
     bool blocked() const { return to_.full(); }

@@ -76,7 +76,7 @@ Refusal explain(const std::string& program, const std::vector<std::string>& envi
         return refuse(exit_not_executable, fail(Code::invalid, "{}: cannot be executed: {}",
                                                 program, std::strerror(cause))
                                                .advice("{}", advice_for(cause)));
-    // exec says ENOENT as well where the file is there and what is to run it is not.
+    // exec also returns ENOENT if the file exists but its interpreter does not.
     const std::string path = find_program(program, environment);
     if (path.empty())
         return refuse(exit_not_found, fail(Code::invalid, "{}: not found", program)

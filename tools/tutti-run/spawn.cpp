@@ -44,8 +44,8 @@ struct ChildPlan {
 };
 
 void reset_signals() {
-    // SIGHUP and SIGINT stay as they came: what nohup, or a shell for jobs in the background,
-    // wished holds for the ranks as well.
+    // SIGHUP and SIGINT keep the inherited disposition: if nohup, or a shell for background jobs,
+    // ignores them, the ranks ignore them too.
     for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE}) ::signal(signal, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
@@ -115,7 +115,7 @@ Result<Spawned> spawn(const SpawnRequest& request) {
     const pid_t pid = ::fork();
     if (pid < 0) return fail_errno(errno, "cannot start a process for a rank");
     if (pid == 0) run_child(plan);
-    ::setpgid(pid, pid);  // as the child does: whichever comes first
+    ::setpgid(pid, pid);  // the child does the same; whichever is first takes effect
     status.write_end.reset();
     if (const int cause = wait_for_exec(status.read_end.get()); cause != 0) {
         reap(pid);

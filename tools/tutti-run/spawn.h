@@ -1,4 +1,4 @@
-// Starting one rank: its own process group, pipes for its output, dead when tutti-run is.
+// Starts one rank: its own process group, pipes for its output; it dies with tutti-run.
 #pragma once
 
 #include <sys/resource.h>
@@ -18,7 +18,7 @@ struct SpawnRequest {
     std::vector<std::string> environment;
     bool inherit_stdin = false;  // else /dev/null
     std::optional<int> core;     // pin to it
-    rlimit open_files{};         // what this process had before it asked for more
+    rlimit open_files{};         // this process's limit before it raised it
 };
 
 struct Spawned {

@@ -8,7 +8,8 @@
 
 namespace tutti::run {
 
-/// While the descriptor is open, nobody is given the port, and rank 0 can listen on it.
+/// While the descriptor is open, the kernel gives the port to no other process, and rank 0 can
+/// listen on it.
 struct TorchPort {
     UniqueFd reservation;
     uint16_t number = 0;

@@ -32,11 +32,11 @@ Result<Choice> choose(const Experiment& experiment);
 
 struct Outcome {
     Choice choice;
-    uint64_t bytes = 0;  // as many elements for everyone: what was asked for, or a little less
+    uint64_t bytes = 0;  // rounded down to the same number of elements for every rank
     Report report;
 };
 
-/// invalid: the network; unsupported: the algorithm, with those there are.
+/// invalid: a bad network; unsupported: the algorithm, and the error lists the existing ones.
 Result<Outcome> run(const Experiment& experiment);
 
 }  // namespace tutti::sim

@@ -20,7 +20,7 @@
 namespace tutti::sim {
 namespace {
 
-// More lines than anyone can tell apart, or any viewer can show.
+// The most lines in a drawing: readers and viewers cannot handle more.
 constexpr std::size_t most_drawn = 200'000;
 
 Experiment experiment_of(const Options& o, uint64_t bytes, std::string_view algorithm) {
@@ -34,8 +34,8 @@ Experiment experiment_of(const Options& o, uint64_t bytes, std::string_view algo
             .network = o.network};
 }
 
-// Whether write_file may do it, as far as asking can tell: what cannot be written is said before
-// anything is simulated. Opening would make the file, and what waits at a pipe would see its end.
+// Checks before the simulation, without opening the file, whether write_file may write it. Opening
+// would create the file, and the reader of a pipe would see its end.
 Result<> check_writable(const std::string& name) {
     if (name.empty() || name == "-") return {};
     std::error_code unknown;

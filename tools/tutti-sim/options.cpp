@@ -183,7 +183,7 @@ void check_files(const Options& o) {
     std::vector<std::filesystem::path> paths;
     for (const std::string& name : {o.json, o.draw, o.plot}) {
         if (name.empty()) continue;
-        // Absolute first: a relative one that is not there yet would be left as it is.
+        // Make it absolute first: weakly_canonical leaves a missing relative path unchanged.
         std::error_code unknown;
         const auto path =
             std::filesystem::weakly_canonical(std::filesystem::absolute(name), unknown);

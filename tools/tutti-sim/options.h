@@ -23,7 +23,7 @@ struct Options {
     uint64_t factor = 4;
     Dtype dtype = Dtype::float32;
     std::vector<std::string> algorithms;
-    uint32_t lanes = 0;  // 0: what the selection takes
+    uint32_t lanes = 0;  // 0: the selection's number
     Network network;
     std::string json, draw, plot;
 };

@@ -34,7 +34,7 @@ Row row_of(const Outcome& outcome, bool chosen);
 /// "allreduce, 16 ranks on 4 hosts, 1 switch: 10 Gbit/s, …"
 std::string heading(const Options& options);
 std::string format_table(const Table& table);
-/// For each size, the library's choice beside the fastest; empty if there is only one table.
+/// For each size, the library's choice and the fastest; empty if there is only one table.
 std::string format_choices(const std::vector<Table>& tables);
 std::string to_json(const Options& options, const std::vector<Table>& tables);
 

@@ -46,7 +46,7 @@ std::string machine_of(const std::string& line) {
     return name;
 }
 
-// Whether the new lines say all that this one did. One that says more (ranks=2..4, sums of any
+// Whether the new lines cover this old line. A line that covers more (ranks=2..4, sums of any
 // width) stays, behind them.
 bool replaced(const std::string& line, const Found& found) {
     std::istringstream in = words_of(line);
@@ -65,7 +65,7 @@ bool replaced(const std::string& line, const Found& found) {
 struct Kept {
     std::string top;    // comments
     std::string title;  // of our machine's section
-    std::string ours;   // what else is in it
+    std::string ours;   // the other lines of this machine's section
     std::string others;
 };
 
@@ -84,7 +84,7 @@ Kept kept_of(const std::string& text, const Found& found, const std::string& mac
         if (!begun) {
             begun = true;
             kept.top = std::exchange(notes, "");
-            // Behind our section, what was for all machines needs to say so.
+            // Behind this machine's section, lines for all machines need this header.
             if (name.empty()) kept.others = "machine *\n";
         }
         if (!name.empty()) in_ours = name == machine;
@@ -110,8 +110,8 @@ std::size_t border(std::size_t low, std::size_t high) {
         std::sqrt(static_cast<double>(low) * static_cast<double>(high)));
 }
 
-// Tutti's own choice stays where it is as good: so small a difference is noise, and would be
-// another one the next time.
+// Keeps tutti's own choice if it is nearly as fast: a small difference is noise and would change in
+// the next run.
 const std::string& fastest(const Cell& cell) {
     const Time* chosen = cell.of(cell.chosen);
     return chosen && chosen->ratio <= as_good * cell.best().ratio ? chosen->algorithm
@@ -144,8 +144,8 @@ std::string choices(const Found& found) {
     return text;
 }
 
-// "" if there is none. Another that cannot be read would be lost, and so would be what is no file:
-// a device or a pipe, which might also never end.
+// Reads the old file; "" if there is none. Refuses a file that it cannot read, and a device or a
+// pipe, because the new file would replace it (and a pipe might never end).
 Result<std::string> read(const std::string& path) {
     std::error_code unknown;
     const auto status = std::filesystem::status(path, unknown);
@@ -160,7 +160,7 @@ Result<std::string> read(const std::string& path) {
     return text.str();
 }
 
-// A link stays one, also one that leads nowhere yet: the file is replaced.
+// Follows symbolic links, also dangling ones, so that the file is replaced and the link stays.
 std::string target(std::filesystem::path path) {
     constexpr int most_links = 40;  // the kernel's
     std::error_code none;
@@ -169,14 +169,15 @@ std::string target(std::filesystem::path path) {
     return path.string();
 }
 
-// The name of a new file beside it, which a rename puts in its place: one that nobody has.
+// Makes a new file with a unique name in the same folder, which a rename later puts in place.
 Result<std::string> make_beside(const std::string& path) {
     std::string fresh = target(path) + ".XXXXXX";
     if (const UniqueFd fd(::mkostemp(fresh.data(), O_CLOEXEC)); fd) return fresh;
     return fail_errno(errno, fmt::format("cannot write the file '{}'", path));
 }
 
-// A file's own, or those that any new one gets; mkostemp's are its owner's alone.
+// The old file's rights, or the default ones of a new file; mkostemp gives rights to the owner
+// only.
 mode_t rights_of(const std::string& path) {
     struct stat now {};
     if (::stat(path.c_str(), &now) == 0) return now.st_mode & 07777;
@@ -188,7 +189,7 @@ mode_t rights_of(const std::string& path) {
 }  // namespace
 
 std::string updated(const std::string& old_text, const Found& found, const std::string& machine) {
-    // The first rule that fits wins: what was measured stands before all that was there.
+    // The first rule that fits wins, so the measured rules stand before all old ones.
     const Kept kept = kept_of(old_text, found, machine);
     return kept.top + kept.title + constants_line(found) + choices(found) + kept.ours + kept.others;
 }
@@ -206,7 +207,7 @@ Result<> write_tuning(const std::string& path, const Found& found) {
     if (old_text.empty())
         old_text = "# Made by tutti-tune. What the lines mean: docs/explanation/selection.md\n";
     const std::string text = updated(old_text, found, machine_name());
-    TUTTI_TRY(parse_tuning(text, path, machine_name()));  // what is kept of the old one, too
+    TUTTI_TRY(parse_tuning(text, path, machine_name()));  // checks the kept old lines, too
     TUTTI_ASSIGN(const std::string fresh, make_beside(path));
     std::ofstream out(fresh, std::ios::binary);
     out << text;

@@ -1,4 +1,4 @@
-// Writing a tuning file, and keeping of an old one what was not measured anew.
+// Writes a tuning file, and keeps the old file's rules for unmeasured cells.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ struct Found {
     uint32_t widening = 1;        // of the sums that were measured
 };
 
-/// The new file's text: what was found decides, and what else the old one said stays behind it.
+/// The new file's text: the found rules first, then the other rules of the old file.
 std::string updated(const std::string& old_text, const Found& found, const std::string& machine);
 
 /// Whether write_tuning could do it: to be known before everything is measured.

@@ -1,4 +1,4 @@
-// tutti-tune: measures the algorithms here and keeps what is fastest in a tuning file.
+// tutti-tune: measures the algorithms on this machine and writes the fastest to a tuning file.
 #include <fmt/ranges.h>
 
 #include <cstdio>
@@ -89,7 +89,7 @@ Result<> report(const Communicator& comm, const Options& options, const std::vec
             options.output,
             {input.wire, input.ranks, fit_to(cells, input.constants), cells, sum.widening()}));
     }
-    return out.written("the table");  // last: what was measured is kept, seen or not
+    return out.written("the table");  // last: the file is written even if the output fails
 }
 
 Result<> run(const Options& options) {

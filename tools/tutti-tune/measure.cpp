@@ -24,7 +24,7 @@ double us_since(Clock::time_point start) {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-// Some ranks wait for nobody: a block ends when all are done.
+// Some ranks wait for no other rank, so a block must end with a barrier.
 bool one_way(Collective collective) {
     return traits_of(collective).rooted || collective == Collective::scan ||
            collective == Collective::exscan;
@@ -36,7 +36,7 @@ Call barrier() {
     return call;
 }
 
-// From begin to end; the last one always.
+// The sizes from begin to end, always with the last one.
 std::vector<std::size_t> sizes_of(const Options& options) {
     std::vector<std::size_t> sizes;
     for (std::size_t bytes = options.begin_bytes; bytes < options.end_bytes;
@@ -185,7 +185,7 @@ Result<Cell> Bench::measure(const Call& call, double seconds) {
     TUTTI_ASSIGN(const int rounds, agree_on_rounds(runners, call, seconds));
     for (int round = 0; round < rounds; ++round) {
         if (round >= rounds_in_any_case) {
-            // Rounds were planned by what the first runs took: the machine may have become busy.
+            // The first runs' time set the number of rounds, but the machine may be busier now.
             std::vector<double> elapsed_us{us_since(start)};
             TUTTI_TRY(largest(elapsed_us));
             if (elapsed_us[0] > seconds * 1e6) break;

@@ -13,7 +13,7 @@ namespace tutti::tune {
 struct Time {
     std::string algorithm;
     Terms terms{};
-    double inner_us = 0;  // predicted for what is not in the terms
+    double inner_us = 0;  // the predicted time outside the terms
     double us = 0;        // median over the rounds, of the slowest rank
     double ratio = 1;     // to tutti's choice: median over the rounds, each with its own ratio
 };
@@ -30,8 +30,9 @@ struct Cell {
     const Time* of(const std::string& algorithm) const;
 };
 
-/// Of sizes from begin to end, the last one always, each rounded down to as many elements for
-/// everyone, but one. Those that come to the same are one; a barrier has no size.
+/// The calls for the sizes from begin to end, always with the last one. Each size is rounded down
+/// to the same number of elements for every rank, at least one. Equal calls are merged; a barrier
+/// has no size.
 std::vector<Call> calls_of(Collective collective, const Options& options, Rank ranks);
 
 class Bench {
