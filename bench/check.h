@@ -1,4 +1,4 @@
-// Fills memory with what a call takes, and counts what is wrong in what it left.
+// Fills a call's input buffers and counts the wrong elements in its output.
 #pragma once
 
 #include <cstddef>

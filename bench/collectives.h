@@ -15,7 +15,7 @@ struct Collective;
 
 struct Call {
     const Collective* collective = nullptr;
-    std::size_t count = 0;  // of one block, where a buffer holds one for each rank
+    std::size_t count = 0;  // of one block, if a buffer holds one for each rank
     tutti_dtype dtype = TUTTI_FLOAT32;
     tutti_op op = TUTTI_SUM;
     int root = 0;
@@ -69,7 +69,7 @@ struct Collective {
     bool is_prefix() const {
         return combines == Combines::up_to_own || combines == Combines::before_own;
     }
-    /// Some ranks wait for nobody.
+    /// Some ranks wait for no other rank.
     bool one_way() const { return rooted() || is_prefix(); }
 };
 

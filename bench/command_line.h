@@ -55,9 +55,9 @@ inline std::string not_negative(const std::string& text) {
                              "give 0 or a number above it");
 }
 
-/// Parses, then lets interpret() look at what was given; both throw CLI::ParseError for what makes
-/// no sense. The exit code after a usage error (printed), --help or --version, nothing if all is
-/// well.
+/// Parses, then calls interpret() on the options; both throw CLI::ParseError for invalid ones.
+/// Returns the exit code after a usage error (printed), --help or --version; nullopt if the program
+/// should run.
 template <typename Interpret>
 std::optional<int> parse(CLI::App& app, int argc, char** argv, Interpret&& interpret) {
     try {

@@ -9,7 +9,7 @@
 namespace bench {
 
 enum class Source {
-    poison,   // what nobody has written
+    poison,   // memory that no rank has written
     input,    // of rank `ranks`
     combined  // the inputs of the first `ranks` ranks
 };

@@ -12,8 +12,8 @@
 
 namespace bench {
 
-/// One period of a buffer's contents. Its length is prime: a chunk that ends up in another's place
-/// does not look right by accident.
+/// One period of a buffer's contents. Its length is prime, so that a chunk in the wrong place does
+/// not look right by accident.
 struct Pattern {
     tutti_dtype dtype = TUTTI_UINT8;
     std::size_t element_bytes = 1;

@@ -20,7 +20,7 @@ constexpr std::size_t alignment = 4096;
 constexpr int min_auto_iterations = 5;
 constexpr int max_auto_iterations = 200'000;
 
-// Bounds a size whose iterations were chosen by time: the machine may have become busy since.
+// Bounds a size whose iterations were chosen by time, because the machine may be busier later.
 constexpr double most_times_planned = 5;
 
 double us_between(Clock::time_point a, Clock::time_point b) {
@@ -55,7 +55,7 @@ private:
     std::size_t next_look_ = min_auto_iterations;
 };
 
-// Equal on ranks whose steady clocks are one and the same.
+// Equal on ranks that share one steady clock.
 uint64_t clock_identity() {
     std::ifstream file("/proc/sys/kernel/random/boot_id");
     std::string text;
@@ -152,8 +152,8 @@ uint64_t Measurement::check_once(const Call& call, bool in_place, Operation& ope
 }
 
 bool Measurement::barrier_failed(Operation& operation) {
-    // Each rank in turn comes late: nobody may leave before it has come. That is seen where all
-    // ranks read one clock.
+    // Each rank in turn comes late, and no rank may leave before it has come. Only ranks with one
+    // clock can check that.
     bool failed = false;
     for (int late = 0; late < comm_.size(); ++late) {
         if (late == comm_.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -181,10 +181,10 @@ void Measurement::run_turns(Operation& operation, int turns) {
     // Blocking calls have only put them on the stream: a batch ends when the device is done.
     if (device_) comm_.sync();
     operation.finish();
-    // Where data flows one way (from a root, to a root, along a prefix), the ranks that only send
-    // wait for nobody: they would run ahead as far as credits go, and most samples of a receiver
-    // would find their data already there, twenty times too fast. So the sample ends when all ranks
-    // are done; the barrier counts, shared by the batch.
+    // If data flows one way (from a root, to a root, along a prefix), the ranks that only send wait
+    // for no other rank. They would run ahead by their credits, and a receiver would find most of
+    // its data already there: its samples would be twenty times too fast. So a barrier ends each
+    // sample; its time counts, shared by the batch.
     if (options_.collective->one_way()) comm_.barrier();
 }
 
@@ -229,7 +229,7 @@ Outcome Measurement::time(const Call& call, Operation& operation, Operation* pee
         }
         outcome.peer = gather_beside(times_us, std::move(peer_us));
     } else {
-        // One clock read between two samples.
+        // One clock read serves as the end of a sample and the start of the next.
         Clock::time_point last = Clock::now();
         while (times_us.size() < wanted) {
             if (budget.due(times_us.size())) {

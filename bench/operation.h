@@ -1,4 +1,4 @@
-// One turn of what is measured: a blocking call, started-then-waited calls, or runs of plans.
+// One turn of a measurement: a blocking call, started-then-waited calls, or runs of plans.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ public:
     virtual ~Operation() = default;
     /// Every buffer pair once; throws tutti::Error.
     virtual void run() = 0;
-    /// Waits for what run() has only put on a device.
+    /// Waits for the work that run() has put on a device.
     virtual void finish() {}
 };
 

@@ -129,7 +129,7 @@ void add_report(CLI::App& app, Options& o) {
 
 using NameOf = const char* (*)(int32_t);
 
-// Names to numbers; "all" for every one there is.
+// Names to numbers; "all" means every number.
 std::vector<int32_t> numbers_of(const std::vector<std::string>& names, NameOf name_of_number,
                                 const char* option) {
     std::vector<std::string> known;
@@ -149,7 +149,7 @@ std::vector<int32_t> numbers_of(const std::vector<std::string>& names, NameOf na
     return numbers;
 }
 
-// Other names are the library's to judge: it also knows those of intrinsics.
+// The library checks other names, because it also knows the names of intrinsics.
 std::vector<std::string> algorithms_of(const Collective& collective, const std::string& wanted) {
     if (wanted != "all") return {wanted};
     std::vector<std::string> known;

@@ -13,7 +13,7 @@
 namespace bench {
 
 inline constexpr int exit_wrong = 1;  // wrong results, or an operation failed
-inline constexpr int exit_usage = 2;  // likewise what only turned out once the ranks had met
+inline constexpr int exit_usage = 2;  // also for errors found only after the ranks have joined
 
 struct Options {
     const Collective* collective = nullptr;

@@ -184,7 +184,8 @@ void Report::write_json() {
                                         {"rows", rows_}};
     const std::string text = all.dump(2) + "\n";
     const bool truncated = json_ == stdout || ::ftruncate(::fileno(json_), 0) == 0;
-    if (!truncated && errno != EINVAL) json_failed();  // what is no file has no length
+    if (!truncated && errno != EINVAL)
+        json_failed();  // EINVAL: not a regular file, which has no length
     if (std::fwrite(text.data(), 1, text.size(), json_) != text.size() || std::fflush(json_) != 0)
         json_failed();
 }

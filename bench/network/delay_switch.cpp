@@ -2,10 +2,10 @@
 // far apart, on a kernel without netem. It makes a TAP device in each namespace, and carries
 // Ethernet frames from one to another at a link's rate and with a fixed delay.
 //
-// A frame passes its sender's link, which lets one out after the other, takes the delay, and passes
-// its receiver's link in the same way. A sender whose link is busy is not read from: the frames
-// wait in its kernel, as before a network card. A receiver's link drops what would wait too long,
-// as a switch's port does.
+// A frame passes its sender's link, one frame after another, waits for the delay, and passes its
+// receiver's link in the same way. While a sender's link is busy, the switch does not read from it:
+// the frames wait in the sender's kernel, as before a network card. A receiver's link drops frames
+// that would wait too long, like a switch's port.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -129,7 +129,7 @@ private:
         return static_cast<int64_t>(static_cast<double>(frame.bytes.size()) * ns_per_byte_);
     }
 
-    /// Moves what is due; says when there is more to move.
+    /// Moves the frames that are due; returns the time of the next one.
     int64_t move(int64_t now) {
         // The earliest first, so that a receiver's link serves its senders in turns.
         for (;;) {

@@ -89,7 +89,7 @@ def rows_of(text):
 
 class Tutti(Contestant):
     def __init__(self, bench, scratch, wires, transport=None, name="tutti"):
-        """transport: whatever the case's is."""
+        """transport: None for the case's."""
         self.bench, self.json, self.wires = bench, scratch / "tutti.json", wires
         self.transport = transport
         self.name = f"tutti over {transport}" if transport else name
@@ -102,7 +102,7 @@ class Tutti(Contestant):
     def median_us(self, case):
         transport = self.transport or case.transport
         self.json.unlink(missing_ok=True)
-        # tutti over a network's library is not to leave it for shared memory: one transport only.
+        # One transport only: over a network's library tutti must not use shared memory.
         run([self.bench, case.collective, "--ranks", case.ranks, "--transport", transport, "-b", case.bytes, "-e", case.bytes,
              "-n", case.iterations, "-w", case.warmup, "--dtype", "float32", "--op", "sum", "--inplace-only",
              "--json", self.json], env={**os.environ, **self.wires.tuttis(transport)})
@@ -176,7 +176,7 @@ class Mpich(Mpi):
     def __init__(self, scratch, wires):
         super().__init__(scratch, wires)
         found = re.search(r"Device:\s*ch4:(\w+)", run(["mpichversion"]))
-        self.library = found.group(1) if found else ""  # the one it was built over
+        self.library = found.group(1) if found else ""  # the library that it was built over
 
     def version(self):
         return re.search(r"Version:\s*(\S+)", run(["mpichversion"])).group(1)
@@ -190,7 +190,7 @@ class Mpich(Mpi):
     def environment(self, transport):
         if transport == "shm":
             return {}
-        # Two processes of one host as if they were of two. Its tcp is its library's.
+        # Treats two processes of one host like two hosts. Its tcp is its library's.
         library = self.library if transport == "tcp" else transport
         over = Wires() if transport == "tcp" else self.wires
         return {"MPIR_CVAR_NOLOCAL": "1", **over.environment(library)}

@@ -13,7 +13,7 @@ PACE = {"shm": (0.2, 6000), "tcp": (9, 2500), "ucx": (12, 2000), "ofi": (15, 200
 SHARED_CLOCK_BYTES = 64 * KI  # below, programs time batches of a hundred
 BATCH, MIN_ITERATIONS, MAX_ITERATIONS = 100, 8, 100_000
 
-# transport, bytes: what tutti may take in times of Open MPI
+# (transport, bytes): the limit of tutti's time, in multiples of Open MPI's
 OPENMPI_GOALS = {
     ("shm", 8): 2.0, ("shm", 64 * KI): 0.8, ("shm", 1 * MI): 0.6, ("shm", 128 * MI): 0.3,
     ("tcp", 8): 2.0, ("tcp", 16 * MI): 1.2,
@@ -134,8 +134,8 @@ def told(case):
 
 
 def alternate(case, contestants, rounds, progress=None):
-    """({name: a block's median time of each round}, {name: why it gave up}). Who goes first changes from round
-    to round. The first contestant's failure is everyone's: Failed."""
+    """({name: a block's median time of each round}, {name: why it gave up}). The order changes from round to
+    round. If the first contestant fails, raises Failed."""
     times, failures = {contestant.name: [] for contestant in contestants}, {}
     for index in range(rounds):
         for contestant in contestants if index % 2 == 0 else reversed(contestants):
@@ -153,7 +153,7 @@ def alternate(case, contestants, rounds, progress=None):
 
 
 class Again:
-    """A build's second turn: what the machine's noise is worth."""
+    """A build's second turn, which measures the machine's noise."""
 
     def __init__(self, peer):
         self.peer, self.name = peer, peer.name + ", again"
@@ -163,7 +163,7 @@ class Again:
 
 
 def show_progress(text=""):
-    """One line that changes, where someone watches."""
+    """One line that changes, on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 

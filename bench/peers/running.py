@@ -12,7 +12,7 @@ KI, MI = 1024, 1024 * 1024
 
 
 class Failed(Exception):
-    """A program is missing, or did not do what it was asked; the text is for people."""
+    """A program is missing or failed; the text is for people."""
 
 
 def result_file(text):
@@ -34,7 +34,7 @@ def complaint(text):
 
 
 def run(command, env=None):
-    """Standard output of a command that succeeds in time; what Failed says begins with a line for a table."""
+    """Standard output of a command that succeeds in time; the text of Failed begins with a line for a table."""
     name = pathlib.Path(str(command[0])).name
     try:
         done = subprocess.run(words(command), capture_output=True, text=True, check=False,

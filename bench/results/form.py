@@ -97,7 +97,7 @@ def row_errors(name, found):
 
 
 def read(path):
-    """A report from its file; ValueError says what is wrong with it."""
+    """A report from its file; ValueError names the error in it."""
     try:
         report = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:

@@ -1,4 +1,4 @@
-// The sharded fully-connected layer at the size it is for: a step's time, what of it is products,
+// The sharded fully-connected layer at its intended size: a step's time, the products' share of it,
 // and a rank's memory beside that of the unsharded layer. usage: tutti-run -n N tutti-sharded-bench
 // [classes] [features] [batch per rank] [steps]
 #include <cblas.h>

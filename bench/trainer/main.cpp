@@ -1,5 +1,5 @@
-// tutti-trainer-bench: what the trainer layer costs beside hand-written collectives, and how much
-// of the communication it hides. Run it with tutti-run -n 2 (overhead), or with ./overlap
+// tutti-trainer-bench: the trainer layer's overhead over hand-written collectives, and the share of
+// the communication that it hides. Run it with tutti-run -n 2 (overhead), or with ./overlap
 // (overlap).
 #include <fmt/format.h>
 
@@ -103,8 +103,8 @@ tutti::TrainerSpec chain(const Options& o, tutti_comm* comm, const LayerFunction
     return spec;
 }
 
-/// The same step without the layer, on the layer's own buffers: where those lie decides more about
-/// the arithmetic's time than what is to be measured.
+/// The same step without the layer, on the layer's own buffers, because their addresses change the
+/// arithmetic's time by more than the measured overhead.
 class ByHand {
 public:
     ByHand(const Options& o, tutti_comm* comm, const tutti::Trainer& trainer) : o_(o), comm_(comm) {
@@ -127,7 +127,7 @@ public:
             float* gradient = layers_[l].gradient;
             std::memset(gradient, 0, n * sizeof(float));
             work(layers_[l].parameters, gradient, n, 2 * o_.rounds);
-            while (waited - l > 4) wait_oldest();  // as many under way as the layer has
+            while (waited - l > 4) wait_oldest();  // as many in flight as in the layer
             tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
             opts.stream = static_cast<int>(l % 2);
             tutti::check(tutti_iallreduce(comm_, gradient, gradient, n, TUTTI_FLOAT32, TUTTI_SUM,
@@ -154,8 +154,8 @@ double step_ms(tutti::Communicator& comm, int steps, Step&& step) {
     return milliseconds(Clock::now() - start) / steps;
 }
 
-// In turns of a step, now one first, now the other, so that what disturbs one disturbs both; the
-// median of the ratios.
+// Alternates single steps, and which goes first, so that a disturbance hits both; takes the median
+// of the ratios.
 int overhead(const Options& o) {
     tutti::Communicator comm;
     const std::size_t n = o.count();
@@ -207,7 +207,7 @@ double chain_ms(const Options& o, tutti::Communicator& comm, tutti_comm* of_trai
     return bench::median(times);
 }
 
-// Operations that wait, as those that a card computes.
+// Operations that wait, like operations that a GPU computes.
 int overlap(const Options& o) {
     tutti::Communicator comm;
     const double compute = chain_ms(o, comm, nullptr, o.compute_ms);

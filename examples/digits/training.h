@@ -1,4 +1,4 @@
-// The data-parallel part: who takes which images. What is reduced, and when, is the layer's.
+// The data-parallel part: assigns images to ranks and devices. The trainer layer reduces gradients.
 #pragma once
 
 #include "dataset.h"

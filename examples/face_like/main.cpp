@@ -1,5 +1,5 @@
-// Recognition in the manner of face recognition: an embedding that every rank has, and a classifier
-// whose classes are spread over the ranks.
+// A model like face recognition: every rank has the embedding, and the classifier's classes are
+// spread over the ranks.
 // usage: tutti-run -n N face_like [--epochs E] [--checkpoint FILE [--resume]] [--expect ACCURACY]
 //        [--execution serial|dag]
 #include <fmt/format.h>

@@ -34,7 +34,7 @@ tutti_status product(void*, int ta, int tb, size_t m, size_t n, size_t k, const 
     return TUTTI_OK;
 }
 
-/// The same numbers whoever asks: every rank fills the whole and takes its rows.
+/// The same numbers on every rank, which fills the whole and takes its rows.
 Floats random_weights(std::size_t rows, std::size_t columns, unsigned seed) {
     std::mt19937 random(seed);
     const float spread = std::sqrt(2.0F / static_cast<float>(columns));
@@ -44,7 +44,7 @@ Floats random_weights(std::size_t rows, std::size_t columns, unsigned seed) {
     return values;
 }
 
-// Every rank declares as many rows; the last ones' may be padding.
+// Every rank declares the same number of rows; on the last ranks some may be padding.
 tutti::Shape shard_shape(const tutti::Communicator& comm) {
     return {(all_classes + comm.size() - 1) / comm.size(), extent(embedding)};
 }
@@ -149,8 +149,8 @@ tutti_buffer Net::embed(tutti::Model& m, tutti_buffer x) {
     return y;
 }
 
-// Features and sums go between the ranks here. The classes' gradient is complete on the rank that
-// has them: a shard, of which the layer reduces nothing.
+// The ranks exchange features and sums here. Each rank's gradient of its classes is complete: it is
+// a shard, which the layer does not reduce.
 tutti_buffer Net::classify(tutti::Model& m, tutti_buffer embedded, tutti_buffer labels) {
     const tutti_buffer w = m.shard<float>("classes", shard_shape(comm_), all_classes);
     const tutti_buffer loss = m.activation<double>("loss", {1});

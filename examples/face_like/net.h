@@ -65,7 +65,7 @@ private:
     NetOptions options_;
     int64_t first_ = 0, own_ = 0;  // this rank's classes
     std::unique_ptr<tutti_sharded_fc, Destroy> fc_;
-    const Batch* batch_ = nullptr;  // of the step under way
+    const Batch* batch_ = nullptr;  // of the current step
     std::optional<tutti::Trainer> trainer_;
 };
 

@@ -82,7 +82,7 @@ void build_update(tutti::Model& model, double momentum, double decay, double lr_
 void initialise(tutti::Trainer& trainer, uint64_t seed) {
     std::mt19937_64 random(seed);
     for (const char* name : weights) {
-        // He et al., arXiv 1502.01852: what ReLU halves is made up for.
+        // He et al., arXiv 1502.01852: compensates for ReLU, which halves the variance.
         const auto inputs = static_cast<double>(trainer.find(0, name).shape[1]);
         std::vector<float> values = trainer.read<float>(0, name);
         for (float& v : values) v = static_cast<float>(uniform(random) * std::sqrt(6 / inputs));

@@ -1,4 +1,4 @@
-// Three convolutions with synchronised batch-norm, the mean of what is left, and ten classes.
+// Three convolutions with synchronised batch-norm, the mean over the pixels, and ten classes.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@ namespace imagenet_like {
 inline constexpr int64_t side = 8;
 inline constexpr int64_t classes = 10;
 
-/// Reads at most capacity images from this device's batch of what step points to; the pointer
-/// outlives the model.
+/// Reads at most capacity images from this device's batch of *step; the pointer outlives the model.
 void build_input(tutti::Model& model, const Step* const& step, int64_t capacity);
 tutti::Losses build_forward(tutti::Model& model, bool training);
 /// SGD with momentum; weights decay.

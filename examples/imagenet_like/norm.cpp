@@ -1,4 +1,4 @@
-// Batch normalisation over all replicas, whose statistics one collective adds up.
+// Batch normalisation over all replicas; one collective adds up their statistics.
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -21,7 +21,7 @@ std::mt19937_64 random_of(uint64_t seed, uint64_t epoch, uint64_t which) {
     return std::mt19937_64(words);
 }
 
-// The image moved by up to one pixel each way; what comes in at the edges is background.
+// The image moved by up to one pixel each way; new pixels at the edges are background.
 void add_moved(const Grey& image, int dx, int dy, std::vector<float>& pixels) {
     const int width = static_cast<int>(image.width), height = static_cast<int>(image.height);
     for (int y = dy; y < height + dy; ++y)

@@ -45,8 +45,8 @@ struct ReaderOptions {
     std::size_t steps_ahead = 4;
 };
 
-/// Hands out the steps of one epoch after another. A global batch is the same images for any number
-/// of replicas, and so is what is done to each of them.
+/// Hands out the steps of one epoch after another. For any number of replicas, a global batch has
+/// the same images with the same changes.
 class Reader {
 public:
     /// records outlives the reader.
@@ -55,7 +55,7 @@ public:
     Reader(const Reader&) = delete;
 
     std::size_t steps_per_epoch() const;
-    /// The next step, valid until the next call. Throws what reading threw, with file and entry.
+    /// The next step, valid until the next call. Throws the reader's error, with file and entry.
     const Step& next();
 
 private:

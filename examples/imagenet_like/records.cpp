@@ -153,7 +153,7 @@ void RecordFile::read_index(uint64_t file_bytes) {
     check_index(file_bytes, header.file_bytes);
 }
 
-// A right checksum tells of damage, not of what a writer may have got wrong.
+// A correct checksum excludes damage, but not a faulty writer, so check the values too.
 void RecordFile::check_index(uint64_t file_bytes, uint64_t packed_bytes) const {
     for (std::size_t i = 0; i < index_.size(); ++i) {
         const Entry& e = index_[i];

@@ -36,8 +36,8 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 24);
 
-/// Writes one file under another name, which it gets when it is whole. Every failure here and below
-/// is a std::runtime_error with the file, the entry and what to do.
+/// Writes a file under a temporary name and renames it when it is complete. Every failure here and
+/// below is a std::runtime_error with the file, the entry and what to do.
 class RecordWriter {
 public:
     /// For exactly that many images.
@@ -73,7 +73,7 @@ private:
     std::vector<Entry> index_;
 };
 
-/// The files of a part, one after another: entries count through.
+/// The files of a part, one after another; entries are numbered across files.
 class RecordSet {
 public:
     /// folder/part-*.rec in the order of their names.

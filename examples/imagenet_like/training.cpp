@@ -220,7 +220,7 @@ void Training::load(const std::string& path) {
             fmt::format("{} is of a run with {}, this one has {}: give the same options, or "
                         "another folder",
                         path, run, identity()));
-    trainer_.sync();  // the layer's own counter follows what was loaded
+    trainer_.sync();  // the layer's own counter takes the loaded value
 }
 
 }  // namespace imagenet_like

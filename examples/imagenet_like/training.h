@@ -1,5 +1,5 @@
-// The data-parallel part: who reads what, and what is measured. What is reduced, and when, is the
-// trainer layer's.
+// The data-parallel part: assigns images to devices, and measures. The trainer layer reduces
+// gradients.
 #pragma once
 
 #include <functional>
