@@ -164,7 +164,7 @@ void measure(Bench& bench, const Form& form, std::size_t total) {
                                                static_cast<double>(form.busiest(equal)));
         std::vector<double> ratios, times;
         for (int block = 0; block < blocks; ++block) {
-            // Alternate the order, because the second form finds the caches as the first left them.
+            // Alternate the order, because the second form finds the machine as the first left it.
             double even_us = 0, uneven_us = 0;
             for (const bool uneven : {block % 2 == 0, block % 2 != 0}) {
                 if (uneven)

@@ -98,14 +98,14 @@ TUTTI_API void tutti_device_destroy(tutti_device* device);
 typedef enum {
     TUTTI_PARAMETER = 0, /**< learnt: has a gradient, equal on all replicas */
     TUTTI_COMPUTED,      /**< not learnt but kept, such as running statistics: synchronised */
-    TUTTI_GRADIENT,      /**< of another buffer (gradient_of); the layer makes gradients that are not declared */
+    TUTTI_GRADIENT,      /**< of another buffer (gradient_of); the layer makes undeclared gradients */
     TUTTI_ACTIVATION,    /**< of one micro-batch */
     TUTTI_INPUT,         /**< filled by the input builder's operations, or by the program */
     TUTTI_STATE          /**< the optimiser's: momentum, learning rate, iteration counter */
 } tutti_buffer_kind;
 
 enum {
-    TUTTI_DISTRIBUTED = 1, /**< a shard: each replica has its own, which the layer does not synchronise */
+    TUTTI_DISTRIBUTED = 1, /**< a shard: each replica has its own; the layer does not sync it */
     TUTTI_KEEP = 2,        /**< stays readable after the step, so shares no memory */
     TUTTI_SPARSE = 4       /**< a table whose gradient has few rows (tutti_model_sparse) */
 };
@@ -339,8 +339,8 @@ TUTTI_API tutti_status tutti_trainer_init_sync(tutti_trainer* trainer);
 TUTTI_API tutti_status tutti_trainer_sync(tutti_trainer* trainer);
 /** Collective: one step of micro_batches micro-batches. samples: NULL, or for options.uneven the
  * number that each device has in each micro-batch (device × micro_batches + micro-batch), 0 if a
- * device ran out. total: NULL, or receives the samples of all replicas; 0 means that all ran out and
- * nothing was done. */
+ * device ran out. total: NULL, or receives the samples of all replicas; 0 means that all ran out
+ * and nothing was done. */
 TUTTI_API tutti_status tutti_trainer_step(tutti_trainer* trainer, const int64_t* samples,
                                           int64_t* total);
 /** Collective: waits for all ranks. */
@@ -348,8 +348,8 @@ TUTTI_API tutti_status tutti_trainer_epoch_barrier(tutti_trainer* trainer);
 
 /** Collective, between steps: reads rows of a table that is sharded over all replicas. Each replica
  *  holds ceil(total_rows / replicas) rows, the last ones fewer, in a TUTTI_DISTRIBUTED parameter.
- *  Copies row rows[i] to the i-th place of values, on the host. Ranks may ask for different rows and
- *  numbers of rows. INVALID on all ranks if one asks for a row that does not exist. */
+ *  Copies row rows[i] to the i-th place of values, on the host. Ranks may ask for different rows
+ *  and numbers of rows. INVALID on all ranks if one asks for a row that does not exist. */
 TUTTI_API tutti_status tutti_trainer_sparse_pull(tutti_trainer* trainer, const char* parameter,
                                                  int64_t total_rows, const int64_t* rows,
                                                  size_t count, void* values);
@@ -398,8 +398,8 @@ TUTTI_API tutti_status tutti_trainer_param(const tutti_trainer* trainer, const c
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer* trainer, const char* path);
 /** Collective: restores the state on every replica with tutti_checkpoint_load, from any number of
  *  devices and ranks that saved it, and synchronises. Steps may follow. A refused file changes
- *  nothing; after a failure half-way, steps are refused until a load succeeds. opts NULL: no missing
- *  and no extra entries are allowed. */
+ *  nothing; after a failure half-way, steps are refused until a load succeeds. opts NULL: no
+ *  missing and no extra entries are allowed. */
 TUTTI_API tutti_status tutti_trainer_load(tutti_trainer* trainer, const char* path,
                                           const tutti_checkpoint_opts* opts);
 /** Adds the state to a list, for programs that save texts or more entries with it. The trainer must

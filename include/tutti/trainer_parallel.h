@@ -92,7 +92,7 @@ typedef struct {
     /** Memory of a device; NULL on failure. All three NULL: the host's memory. */
     void* (*alloc)(void* user, int device, size_t bytes);
     void (*free)(void* user, int device, void* data);
-    /** Copies rows pieces of row_bytes, row_stride apart on the host, one after the other to data. */
+    /** Copies rows pieces of row_bytes, row_stride apart on the host, consecutively to data. */
     tutti_status (*copy)(void* user, int device, void* data, const void* from, size_t rows,
                          size_t row_bytes, size_t row_stride);
 } tutti_split_opts;
@@ -132,9 +132,9 @@ TUTTI_API void tutti_pool_destroy(tutti_pool* pool);
 /** The number of devices; -1 for NULL. */
 TUTTI_API int tutti_pool_size(const tutti_pool* pool);
 /** Runs function for devices 0 … replicas-1, each with its input (inputs NULL: none), and returns
- * when all are done: outputs[d] is replica d's output (outputs may be NULL), NULL after a failure. A
- * replica that fails releases the replicas that wait for it in an exchange; status, text and device
- * are of the first one that failed. The pool stays usable. One caller at a time. */
+ * when all are done: outputs[d] is replica d's output (outputs may be NULL), NULL after a failure.
+ * A replica that fails releases the replicas that wait for it in an exchange; status, text and
+ * device are of the first one that failed. The pool stays usable. One caller at a time. */
 TUTTI_API tutti_status tutti_parallel_apply(tutti_pool* pool, tutti_replica_fn function, void* user,
                                             const tutti_value* const* inputs, int replicas,
                                             const tutti_apply_opts* opts, tutti_value** outputs);
@@ -167,8 +167,8 @@ typedef struct {
     void* user;
     tutti_dtype dtype;  /**< of the sum: TUTTI_FLOAT32, FLOAT64 or INT64 */
     int64_t timeout_ms; /**< of a pull; < 0: 5 minutes; 0: for ever */
-    /** One for each device (trainer.h): device 0's functions then add up the inputs, which it copies
-     *  from the other devices. For FLOAT32 and FLOAT64. NULL: host memory. The list is copied; the
+    /** One for each device (trainer.h): device 0's functions then add up the inputs, copied from
+     *  the other devices. For FLOAT32 and FLOAT64. NULL: host memory. The list is copied; the
      *  devices outlive the exchange. */
     struct tutti_device* const* devices;
 } tutti_parallel_spec;
@@ -292,8 +292,8 @@ TUTTI_API tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_b
 /** Destroy it before its pool and communicator. NULL is fine. */
 TUTTI_API void tutti_sync_bn_destroy(tutti_sync_bn* layer);
 /** One device's part, from inside its replica. Training: uses the statistics of all devices and
- *  hosts, and updates each device's running statistics once. Evaluation: uses the running statistics
- *  and sends nothing. rows may be 0, and differ between devices. */
+ *  hosts, and updates each device's running statistics once. Evaluation: uses the running
+ *  statistics and sends nothing. rows may be 0, and differ between devices. */
 TUTTI_API tutti_status tutti_sync_bn_forward(tutti_sync_bn* layer, int device, int training,
                                              const void* x, size_t rows, size_t inner,
                                              const void* gamma, const void* beta, void* y);

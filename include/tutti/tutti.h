@@ -53,8 +53,8 @@ typedef enum {
     TUTTI_ERR_MISMATCH,    /**< the ranks called different things; the communicator works on */
     TUTTI_ERR_TIMEOUT,     /**< a deadline passed */
     TUTTI_ERR_PEER_LOST,   /**< a rank's process is gone; tutti_last_error_rank() says which */
-    TUTTI_ERR_ABORTED,     /**< tutti_comm_abort was called, or the object was destroyed during a wait */
-    TUTTI_ERR_UNSUPPORTED, /**< this build, transport or algorithm cannot do it; the text says which one can */
+    TUTTI_ERR_ABORTED,     /**< tutti_comm_abort was called, or the communicator destroyed */
+    TUTTI_ERR_UNSUPPORTED, /**< this build, transport or algorithm cannot do it; the text says which can */
     TUTTI_ERR_AUTH,        /**< the peer does not know the job's secret */
     TUTTI_ERR_SYSTEM,      /**< the operating system refused; the text has its reason */
     TUTTI_ERR_NO_MEMORY    /**< memory or shared memory is exhausted */
@@ -108,8 +108,8 @@ typedef struct {
                     tutti_dtype dtype, void* user);
     void* user;           /**< passed to combine; must live until the last operation is done */
     int commutative;      /**< 0: contributions are combined in rank order */
-    size_t item_elements; /**< elements of one item, such as 4 for a 2 × 2 matrix: tutti never splits
-                               an item, and counts are multiples of it. At most 64 bytes. */
+    size_t item_elements; /**< elements of one item, such as 4 for a 2 × 2 matrix: an item is never
+                               split, and counts are multiples of it. At most 64 bytes. */
 } tutti_op_spec;
 #define TUTTI_OP_SPEC_INIT {sizeof(tutti_op_spec), NULL, NULL, 1, 1}
 
@@ -212,7 +212,7 @@ TUTTI_API tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy);
 /** Fails every pending and later operation on all ranks with ABORTED. From any thread. */
 TUTTI_API tutti_status tutti_comm_abort(tutti_comm* comm);
 /** Leaves in order: data that was sent still arrives. Never hangs; pending requests fail with ABORTED
- *  and stay valid until they are waited for. NULL is fine. exit() leaves the remaining communicators. */
+ *  and stay valid until they are waited for. NULL is fine. At exit() all that remain leave in order, too. */
 TUTTI_API tutti_status tutti_comm_destroy(tutti_comm* comm);
 /** Says in words which algorithm such a call would run, and why. count: elements of the message, or of
  *  one rank's block; op: for calls that reduce. Copies at most capacity bytes with the final zero. */

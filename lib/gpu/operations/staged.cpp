@@ -37,9 +37,8 @@ public:
     }
     ~StagedOperation() override { cancel(); }
 
-    // Puts all work on the caller's stream now. If a thread frees device memory, it waits for the
-    // stream and holds the driver's lock. Work submitted later would wait for that lock: a
-    // deadlock.
+    // Puts all work on the caller's stream now. A thread that frees device memory waits for the
+    // stream, and a later submission may wait for that thread: a deadlock.
     Result<> launch(const void* in, void* out, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
         const auto callers = static_cast<device::StreamHandle>(stream);
