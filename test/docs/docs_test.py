@@ -237,11 +237,22 @@ class Lists(unittest.TestCase):
                 self.assertTrue(options)
                 self.assertEqual(listed, options)
 
+    def scripts(self):
+        return {f"tools/{path.name}" for path in (SOURCE / "tools").iterdir()
+                if path.is_file() and not path.suffix and os.access(path, os.X_OK) and path.name != "count_tests"}
+
+    def test_every_script_has_a_help_and_refuses_an_unknown_option(self):
+        for script in sorted(self.scripts() - {"tools/format"}):  # clang-format's own options, where there is one
+            for option, works in (("--help", True), ("--frobnicate", False)):
+                with self.subTest(script, option=option):
+                    done = subprocess.run([str(SOURCE / script), option], capture_output=True, text=True, check=False,
+                                          stdin=subprocess.DEVNULL, timeout=60)
+                    self.assertEqual(done.returncode == 0, works, done.stdout + done.stderr)
+                    self.assertIn("usage" if works else "frobnicate", done.stdout + done.stderr)
+
     def test_the_programs_page_has_every_script(self):
         text = section(read("docs/reference/programs.md"), "Scripts of the source tree")
-        scripts = {f"tools/{path.name}" for path in (SOURCE / "tools").iterdir()
-                   if path.is_file() and not path.suffix and path.name != "count_tests"}
-        self.assertEqual({script for script in scripts if not re.search(rf"`{script}[ `]", text)}, set())
+        self.assertEqual({script for script in self.scripts() if not re.search(rf"`{script}[ `]", text)}, set())
 
     def test_settings_that_the_ranks_compare_are_marked(self):
         marked = re.findall(r"^\| `(\w+)` \|.*¹ \|$", read("docs/reference/configuration.md"), re.MULTILINE)
