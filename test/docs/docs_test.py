@@ -11,6 +11,7 @@ SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(SOURCE / "tools" / "house"), str(SOURCE / "tools" / "site")]
 import measures  # noqa: E402
+from blocks import blocks_of  # noqa: E402
 import pages  # noqa: E402
 
 NEXT = "Where to go next"
@@ -78,10 +79,6 @@ def code_words(text, columns=None):
         if line.startswith("|"):
             for cell in line.strip("|").split("|")[:columns]:
                 yield from re.findall(r"`([^`]+)`", cell)
-
-
-def code_blocks(name, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", read(name), re.MULTILINE | re.DOTALL)
 
 
 class Links(unittest.TestCase):
@@ -159,8 +156,9 @@ class Code(unittest.TestCase):
         for page, language, example in (("first-program-c", "c", "allreduce.c"), ("first-program-cpp", "cpp", "allreduce.cpp"),
                                         ("first-program-python", "python", "allreduce.py"),
                                         ("first-program-torch", "python", "train_torch.py")):
-            block = code_blocks(f"docs/get-started/{page}.md", language)[0]
-            self.assertEqual(block, read(f"examples/{example}"), page)
+            name = f"docs/get-started/{page}.md"
+            programs = [block.text for block in blocks_of(name, read(name)) if block.language == language and not block.mark]
+            self.assertEqual(programs[0], read(f"examples/{example}"), page)
 
 
 class Lists(unittest.TestCase):

@@ -8,6 +8,8 @@ import pathlib
 import re
 import unittest
 
+from blocks import blocks_of
+
 SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
 PAGE = "docs/how-to/troubleshooting.md"
 FOLDERS = ("bench", "include", "lib", "python/src", "tools", "trainer", "transports")
@@ -22,7 +24,7 @@ LEAST_COVERED = 0.62
 def pieces(code):
     """The constant parts of the code's string literals; neighbours are one string."""
     for run in re.finditer(rf"(?:{STRING.pattern}\s*)+", code):
-        text = "".join(STRING.findall(run[0])) if run[0].count('"') > 2 else run[0].strip()[1:-1]
+        text = "".join(STRING.findall(run[0]))
         for piece in re.split(r"\{[^{}]*\}|%[sdr]", text.replace('\\"', '"')):
             if len(piece.strip()) > 4:
                 yield piece.strip()
@@ -30,8 +32,9 @@ def pieces(code):
 
 def messages(text):
     """The quoted messages of a page, each in one line: an indented line continues the one before."""
-    for block in re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        yield from re.sub(r"\n\s+", " ", block).strip().splitlines()
+    for block in blocks_of(PAGE, text):
+        if block.language == "text":
+            yield from re.sub(r"\n\s+", " ", block.text).strip().splitlines()
 
 
 def covered(message, known):
