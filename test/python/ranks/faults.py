@@ -15,13 +15,21 @@ import tutti.torch
 from cases import OLDEST, raises, rank, size
 
 WAY = os.environ["TUTTI_TEST_WAY"]
+FOLDER = os.environ["TUTTI_TEST_FOLDER"]
 SECOND = datetime.timedelta(seconds=1)
 dist.init_process_group("tutti")
 assert size() >= 2
 
 
-def told(path):
-    """A file in the test's folder: a way to tell that no group is needed for."""
+def tell(name):
+    """Makes an empty file in the test's folder: a message that needs no group."""
+    with open(os.path.join(FOLDER, name), "w", encoding="utf-8"):
+        pass
+
+
+def told(name):
+    """Waits for the file that another rank makes with tell(), and returns the time at which it was made."""
+    path = os.path.join(FOLDER, name)
     end = time.monotonic() + 60
     while not os.path.exists(path) and time.monotonic() < end:
         time.sleep(0.002)
@@ -64,15 +72,13 @@ def go():
 
 def work_of_a_lost_rank():
     """Rank 1 is gone before the collective."""
-    marker = os.environ["TUTTI_TEST_FOLDER"] + "/gone"
     other = dist.new_group(backend="tutti")
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     loss = model(torch.ones(1, 2)).sum()
     assert tutti.torch.last_error() is None
     dist.barrier()
     if rank() == 1:
-        with open(marker, "w", encoding="utf-8"):
-            pass
+        tell("gone")
         go()
     x = torch.ones(4)
     pending = dist.irecv(torch.zeros(4), 1)
@@ -90,7 +96,7 @@ def work_of_a_lost_rank():
     told_later = tutti.torch.last_error()
     assert isinstance(told_later, tutti.torch.PeerLostError) and told_later.rank == 1, repr(told_later)
     assert told_later.operation in ("all_reduce", "recv") and "rank 1" in told_later.cause, vars(told_later)
-    took = knew - told(marker)
+    took = knew - told("gone")
     print(f"FAULT rank {rank()} knew at {knew:.3f}, {took:.2f} s after the other gave up", flush=True)
 
 
@@ -98,5 +104,9 @@ if WAY == "raise":  # once is enough
     late()
     aborted()
 work_of_a_lost_rank()
+# A rank that ends here is lost too. A slower rank must find rank 1 in its errors, not this one.
+tell(f"done-{rank()}")
+for survivor in set(range(size())) - {1}:
+    told(f"done-{survivor}")
 sys.stdout.flush()
 os._exit(0)  # the store of rank 0 may be gone
