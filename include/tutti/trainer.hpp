@@ -158,7 +158,8 @@ public:
     void operation(const std::string& name, const std::vector<tutti_buffer>& reads,
                    const std::vector<tutti_buffer>& writes, StepFunction forward,
                    StepFunction backward = {}) {
-        Functions& functions = store_->emplace_back(std::move(forward), std::move(backward));
+        Functions& functions =
+            store_->emplace_back(Functions{std::move(forward), std::move(backward)});
         tutti_operation_spec spec = TUTTI_OPERATION_SPEC_INIT;
         spec.name = name.c_str();
         spec.reads = reads.data();

@@ -50,7 +50,7 @@ struct Job {
             }
             const auto pick = wire.begin() + static_cast<ptrdiff_t>(random() % wire.size());
             // The oldest message of the picked link.
-            const auto [from, to] = std::pair{std::get<0>(*pick), std::get<1>(*pick)};
+            const auto from = std::get<0>(*pick), to = std::get<1>(*pick);
             const auto first = std::find_if(wire.begin(), wire.end(), [&](auto& m) {
                 return std::get<0>(m) == from && std::get<1>(m) == to;
             });

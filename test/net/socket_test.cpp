@@ -267,7 +267,7 @@ TEST_CASE("transfer: waits for a slow reader and delivers every byte") {
     std::mt19937 random(1);
     const Bytes data = random_text(random, 3'000'000);
     Result<> sent;
-    std::thread sender([&] { sent = send_frame(a.get(), data, soon()); });
+    std::thread sender([&, fd = a.get()] { sent = send_frame(fd, data, soon()); });
     const auto received = recv_frame(b.get(), data.size(), soon());
     sender.join();
     REQUIRE(sent);

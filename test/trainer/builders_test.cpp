@@ -142,8 +142,9 @@ TEST_CASE("trainer: with fixed order, replicas and micro-batches give the same b
     const std::vector<double> one = trained(1, 4, 20, true);
     REQUIRE(one == trained(2, 2, 20, true));
     REQUIRE(one == trained(4, 1, 20, true));
-    for (const auto& [count, devices, micro] :
+    for (const auto& [count, devices_of_each, micro_batches] :
          {std::array{2, 2, 1}, std::array{2, 1, 2}, std::array{4, 1, 1}}) {
+        const int devices = devices_of_each, micro = micro_batches;  // for clang 14's lambdas
         const auto problems = ranks::run(count, [&](tutti_comm* comm, int) {
             if (trained(devices, micro, 20, true, comm) != one)
                 throw std::runtime_error("other bits than one replica's");

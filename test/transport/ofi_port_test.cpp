@@ -111,7 +111,7 @@ TEST_CASE("ofi port: over sockets whatever the engine sends comes unasked") {
         if (!ofi::is_over_sockets(provider)) continue;
         DYNAMIC_SECTION(provider) {
             PortDuo duo(maker({provider, true}));
-            constexpr std::size_t whole = PortOptions{}.max_message_bytes;
+            const std::size_t whole = PortOptions{}.max_message_bytes;
             REQUIRE(duo.a.port->limits().eager_bytes == whole);
             for (const std::size_t bytes : {whole, whole + 1}) {
                 const Buffer data = pattern(bytes, bytes);

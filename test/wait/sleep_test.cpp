@@ -125,6 +125,8 @@ struct Idle {
     Happens happens;
     bool all = true, waits = true, recalled = false;
 };
+template <typename Happens>
+Idle(Point, Happens) -> Idle<Happens>;
 
 template <typename Work, typename Sleep>
 void expect_short(Work& work, Sleep sleep) {
