@@ -12,8 +12,7 @@ namespace tutti {
 /// One split of a communicator. Collective.
 class Splitter {
 public:
-    explicit Splitter(Communicator& whole)
-        : whole_(whole), core_(whole.core_), issuer_(whole.issuer_) {}
+    explicit Splitter(Communicator& whole) : core_(whole.core_), issuer_(whole.issuer_) {}
 
     /// Ranks of one colour get a communicator, in the order of their keys, then of their ranks;
     /// a negative colour gets none.
@@ -38,7 +37,6 @@ private:
     Result<> assemble(Communicator& part);
     Error part_failed(Communicator* part, const Error& error);
 
-    Communicator& whole_;
     Core& core_;
     Issuer& issuer_;
     std::vector<Wish> wishes_;  // by rank

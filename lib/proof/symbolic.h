@@ -49,8 +49,8 @@ struct Order {
     }
     static Order of(Rank rank) { return {mix(static_cast<uint64_t>(rank), 9) % prime, base}; }
     friend Order operator+(const Order& first, const Order& second) {
-        const uint64_t hash = times(first.hash, second.power) + second.hash;
-        return {hash >= prime ? hash - prime : hash, times(first.power, second.power)};
+        const uint64_t sum = times(first.hash, second.power) + second.hash;
+        return {sum >= prime ? sum - prime : sum, times(first.power, second.power)};
     }
     bool operator==(const Order&) const = default;
 };

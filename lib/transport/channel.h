@@ -78,7 +78,7 @@ public:
     /// pending message from a copy: cancel() waits for it.
     virtual void push_from_device(const Tag& tag, const std::byte* data, std::size_t bytes) {
         static_cast<void>(tag), static_cast<void>(data), static_cast<void>(bytes);
-        assert(!"only where takes_device()");
+        assert(false && "only where takes_device()");
     }
     /// True when the transport no longer reads the memory of any push: every push was sent, or the
     /// peer is lost.

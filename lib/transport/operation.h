@@ -21,7 +21,7 @@ struct Poll {
     Poll(Code reached, bool progressed = false) : code(reached), moved(progressed) {}
     Poll(const Failure& why) : code(why.error.code), moved(true), failure(&why) {}
     bool pending() const { return code == Code::in_progress; }
-    friend bool operator==(const Poll& poll, Code code) { return poll.code == code; }
+    friend bool operator==(const Poll& poll, Code other) { return poll.code == other; }
 
     Code code;                         // ok: the run has ended
     bool moved;                        // this call made progress; a waiting thread backs off if it

@@ -146,9 +146,9 @@ TEST_CASE("joining: a number is free again when whoever took it is gone") {
     parent.start_ticks = 1;
     RankOwner last = self;
     last.start_ticks -= 1;  // as process 1 of a container finds what the last process 1 left
-    RankOwner nobody = self;
-    nobody.pid = INT32_MAX;
-    for (const RankOwner& gone : {parent, last, nobody}) {
+    RankOwner no_process = self;
+    no_process.pid = INT32_MAX;
+    for (const RankOwner& gone : {parent, last, no_process}) {
         const std::string text = join_after(gone);
         INFO(text);
         CHECK(contains(text, "1 of 2 ranks did not join"));

@@ -218,11 +218,11 @@ TEST_CASE("values: what was computed alike is one word, and nothing else is") {
 TEST_CASE("values: a barrier's know of whose arrival they were told") {
     using symbolic::Value, symbolic::Values;
     Values values(100);
-    const Value two = values.combine(Value::input(3, 0), Value::input(70, 0), Form::raw);
-    const Value three = values.combine(two, Value::input(99, 0), Form::raw);
+    const Value pair = values.combine(Value::input(3, 0), Value::input(70, 0), Form::raw);
+    const Value triple = values.combine(pair, Value::input(99, 0), Form::raw);
     for (Rank rank = 0; rank < 100; ++rank) {
-        REQUIRE(values.knows(two, rank) == (rank == 3 || rank == 70));
-        REQUIRE(values.knows(three, rank) == (rank == 3 || rank == 70 || rank == 99));
+        REQUIRE(values.knows(pair, rank) == (rank == 3 || rank == 70));
+        REQUIRE(values.knows(triple, rank) == (rank == 3 || rank == 70 || rank == 99));
     }
 }
 
