@@ -55,11 +55,20 @@ inline std::string not_negative(const std::string& text) {
                              "give 0 or a number above it");
 }
 
+/// What a program prints for a usage error. The texts of CLI11's own checks have no advice.
+inline std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+    std::string text = app->get_name() + ": " + error.what();
+    if (!has_advice(text))
+        text = with_advice(text, "run " + app->get_name() + " --help, which lists the options");
+    return text + "\n";
+}
+
 /// Parses, then calls interpret() on the options; both throw CLI::ParseError for invalid ones.
 /// Returns the exit code after a usage error (printed), --help or --version; nullopt if the program
 /// should run.
 template <typename Interpret>
 std::optional<int> parse(CLI::App& app, int argc, char** argv, Interpret&& interpret) {
+    app.failure_message(usage_error);
     try {
         app.parse(argc, argv);
         interpret();
