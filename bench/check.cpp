@@ -3,7 +3,8 @@
 namespace bench {
 namespace {
 
-// A pattern has up to half a megabyte, and there is one for each rank.
+// Limits the memory of the cached patterns. Each pattern has up to half a megabyte, and each rank's
+// input has its own.
 constexpr std::size_t max_patterns = 64;
 
 }  // namespace

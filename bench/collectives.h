@@ -1,5 +1,5 @@
-// The collectives as data: one row each. The command line, the calls, the checks and the report all
-// go by these rows.
+// The collectives as data: one row describes one collective. The command line, the calls, the
+// checks and the report read these rows.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@ struct Seat {
 };
 
 enum class Who { nobody, root, everyone, all_but_first };
-/// The input or the output: which ranks have it, and whether it is a row of blocks, one for each
-/// rank.
+/// The input or the output of a collective: the ranks that have it, and whether it is a row of
+/// blocks, one for each rank.
 struct Side {
     Who who = Who::nobody;
     bool row = false;
@@ -57,8 +57,8 @@ struct Collective {
     Side in;
     Side out;
     Combines combines;
-    /// busbw / algbw, after nccl-tests: bytes through the busiest link per byte of the operation,
-    /// which makes rank counts comparable.
+    /// The factor busbw / algbw, as nccl-tests defines it: the bytes that the busiest link carries
+    /// for each byte of the operation. It makes different rank counts comparable.
     double (*busbw)(double ranks);
     Functions functions;
     bool always_in_place = false;
@@ -69,17 +69,18 @@ struct Collective {
     bool is_prefix() const {
         return combines == Combines::up_to_own || combines == Combines::before_own;
     }
-    /// Some ranks wait for no other rank.
+    /// Whether some ranks wait for no other rank: data flows from a root, to a root or along a
+    /// prefix.
     bool one_way() const { return rooted() || is_prefix(); }
 };
 
 std::span<const Collective> collectives();
-/// nullptr if there is none of that name.
+/// Returns nullptr if no collective has that name.
 const Collective* find_collective(std::string_view name);
 
 bool has(Side side, const Call& call, Seat seat);
 std::size_t elements_of(Side side, const Call& call, int ranks);
-/// The bytes in the size column: those of the larger side.
+/// The number in the size column: the bytes of the input or of the output, whichever is larger.
 std::size_t bytes_of(const Call& call, int ranks);
 
 }  // namespace bench

@@ -37,7 +37,7 @@ Layout layout_of(const Call& call, Seat seat, bool in_place) {
     const Collective& c = *call.collective;
     const Stretch input{Source::input, seat.rank, 0, elements_of(c.in, call, seat.ranks)};
     const Stretch poison{Source::poison, 0, 0, elements_of(c.out, call, seat.ranks)};
-    // A rank's output that the call does not mention stays as it is.
+    // If the collective has no output on this rank, the call must leave the memory as it is.
     const Contents result = has(c.out, call, seat) ? result_of(call, seat) : Contents{poison};
     if (!in_place) return {.in = {input}, .before = {poison}, .after = result};
     if (!has(c.out, call, seat)) return {.in = {}, .before = {input}, .after = {input}};

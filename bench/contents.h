@@ -14,7 +14,7 @@ enum class Source {
     combined  // the inputs of the first `ranks` ranks
 };
 
-/// Consecutive elements of one source, from its first-th on.
+/// Consecutive elements of one source, beginning with its element number `first`.
 struct Stretch {
     Source source = Source::poison;
     int ranks = 0;
@@ -23,7 +23,7 @@ struct Stretch {
 };
 using Contents = std::vector<Stretch>;
 
-/// In place there is one buffer, which holds the larger side.
+/// A call in place has one buffer, which has the size of the larger side.
 struct Layout {
     Contents in;      // before and after; in place: empty
     Contents before;  // of the output's memory
@@ -31,7 +31,7 @@ struct Layout {
 };
 Layout layout_of(const Call& call, Seat seat, bool in_place);
 
-/// The call's arguments; in == out: in place.
+/// Returns the buffers to pass to the call. The call is in place if in == out.
 Buffers place(const Call& call, Seat seat, std::byte* in, std::byte* out);
 
 }  // namespace bench

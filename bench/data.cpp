@@ -112,7 +112,7 @@ Pattern make_pattern(tutti_dtype dtype, Bits&& bits_at) {
     Pattern pattern{.dtype = dtype, .element_bytes = tutti_dtype_size(dtype), .bytes = {}};
     pattern.bytes.resize(period * pattern.element_bytes);
     for (std::size_t i = 0; i < period; ++i) {
-        const uint64_t bits = bits_at(i);  // little-endian: its first bytes are the element
+        const uint64_t bits = bits_at(i);  // little-endian: its first bytes hold the element
         std::memcpy(&pattern.bytes[i * pattern.element_bytes], &bits, pattern.element_bytes);
     }
     return pattern;
@@ -149,7 +149,8 @@ uint64_t encode_small(const SmallFloat& f, double value) {
         mantissa = implicit;
         ++exponent;
     }
-    // Adding carries a mantissa with its implicit bit into the exponent; a subnormal has none.
+    // Adds instead of combining by OR: the implicit bit of a normal number carries into the
+    // exponent. A subnormal number has no implicit bit.
     const uint64_t bits =
         (static_cast<uint64_t>(exponent + bias - 1) << f.mantissa_bits) + mantissa;
     const uint64_t all_ones = (uint64_t{1} << (f.exponent_bits + f.mantissa_bits)) - 1;
@@ -176,7 +177,8 @@ uint64_t count_wrong_in_period(const std::byte* data, const std::byte* expected,
     return wrong;
 }
 
-// do_part(at, from, bytes): the buffer from at on stands over the pattern from `from` on.
+// Calls do_part(at, from, bytes) for each part: `bytes` bytes of the buffer, at offset `at`, belong
+// to the pattern at offset `from`.
 template <typename DoPart>
 void for_each_part(std::size_t buffer_bytes, const Pattern& pattern, std::size_t first,
                    DoPart&& do_part) {

@@ -27,19 +27,19 @@ bool op_fits(const Collective& collective, tutti_op op, tutti_dtype dtype);
 
 /// A rank's input.
 Pattern input_pattern(tutti_dtype dtype, tutti_op op, int rank, int ranks);
-/// The combined inputs of all ranks; except for averages, also those of the first ranks.
+/// The combined inputs of the first `ranks` ranks. For an average, `ranks` must be all ranks.
 Pattern expected_pattern(tutti_dtype dtype, tutti_op op, int ranks);
 /// A pattern that no rank contributes.
 Pattern poison_pattern(tutti_dtype dtype);
 
-/// The pattern from its first-th element on, over and over.
+/// Fills the buffer with repetitions of the pattern, beginning with its element number `first`.
 void fill(std::span<std::byte> buffer, const Pattern& pattern, std::size_t first = 0);
 /// The number of elements that differ from the pattern.
 uint64_t count_wrong(std::span<const std::byte> buffer, const Pattern& pattern,
                      std::size_t first = 0);
 
-/// The bits of a value in an element type, rounded to nearest even once. Infinity, or NaN where the
-/// type has none, above its range.
+/// The bits of a value in an element type, rounded to nearest even once. A value above the type's
+/// range becomes infinity, or NaN if the type has no infinity.
 uint64_t encode(tutti_dtype dtype, double value);
 
 }  // namespace bench

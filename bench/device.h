@@ -12,15 +12,15 @@ class DeviceMemory {
 public:
     explicit DeviceMemory(unsigned long long address) : address_(address) {}
     unsigned long long address() const { return address_; }
-    /// As the C API takes it. The host must not touch it.
+    /// The address as the C API takes it. The host must not read or write there.
     std::byte* get() const { return reinterpret_cast<std::byte*>(address_); }
 
 private:
     unsigned long long address_;
 };
 
-/// The device of this rank: the rank-th that is visible, round and round. Throws
-/// std::runtime_error with the driver's reason.
+/// The device of this rank: the visible device with number rank modulo the number of devices.
+/// Throws std::runtime_error with the driver's reason.
 class Device {
 public:
     explicit Device(int rank);

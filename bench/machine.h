@@ -5,7 +5,7 @@
 
 namespace bench {
 
-/// kernel, machine, cpu, cores (that this process may use), caches.
+/// Returns the fields kernel, machine, cpu, cores (the cores that this process may use) and caches.
 nlohmann::ordered_json describe_machine();
 
 }  // namespace bench

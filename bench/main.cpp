@@ -15,8 +15,8 @@
 namespace bench {
 namespace {
 
-// Only rank 0 prints an error that all ranks know, and only it fails: a launcher ends all ranks
-// once one fails, perhaps before rank 0 has printed.
+// Only rank 0 prints an error that all ranks know, and only rank 0 exits with a failure: a launcher
+// ends all ranks when one rank fails, perhaps before rank 0 has printed.
 int wrong_usage(int rank, const std::string& why) {
     if (rank != 0) return 0;
     command_line::complain("tutti-bench", why);
@@ -40,8 +40,8 @@ public:
         }
     }
 
-    /// The exit code. All ranks know of wrong elements, but a launcher ends the others once one
-    /// rank fails: only the one that writes the report says so.
+    /// The exit code. All ranks know of wrong elements, but only the rank that writes the report
+    /// exits with a failure: a launcher ends the other ranks when one rank fails.
     int finish() {
         if (!report_) return 0;
         progress_.clear();
@@ -109,7 +109,7 @@ private:
                 row.in_place = measured(measurement, call, true);
         } catch (const tutti::Error& error) {
             if (error.status() != TUTTI_ERR_UNSUPPORTED || call.algorithm.empty()) throw;
-            // Once for all sizes that are refused in the same words.
+            // Print an error once for successive sizes that the library refuses with the same text.
             if (report_ && skipped_ != error.what())
                 report_->note(fmt::format("{} bytes: {}", row.bytes, error.what()));
             skipped_ = error.what();

@@ -20,28 +20,29 @@ constexpr std::size_t alignment = 4096;
 constexpr int min_auto_iterations = 5;
 constexpr int max_auto_iterations = 200'000;
 
-// Bounds a size whose iterations were chosen by time, because the machine may be busier later.
+// Limits the time of a size, in multiples of the planned time: the number of iterations follows
+// from the warm-up, and the machine may be busier later.
 constexpr double most_times_planned = 5;
 
 double us_between(Clock::time_point a, Clock::time_point b) {
     return std::chrono::duration<double, std::micro>(b - a).count();
 }
 
-// Ends the sampling, on all ranks alike, once it has taken much longer than was planned. Looks ever
-// more rarely: a look is an allreduce, which the samples should not notice.
+// Ends the sampling on all ranks alike when it has taken much longer than planned. The interval
+// between two checks grows: a check is an allreduce, which must not disturb the samples.
 class Budget {
 public:
     Budget(tutti::Communicator& comm, const Options& options)
         : comm_(comm), limit_us_(most_times_planned * options.min_time_s * 1e6) {
         if (options.iters > 0) next_look_ = std::numeric_limits<std::size_t>::max();
     }
-    /// Whether to ask, after so many samples.
+    /// Whether a check is due after this number of samples.
     bool due(std::size_t samples) {
         if (samples < next_look_) return false;
         next_look_ += std::max<std::size_t>(1, next_look_ / 4);
         return true;
     }
-    /// Collective.
+    /// The check. Collective: all ranks get the same answer.
     bool spent() {
         std::array<double, 1> elapsed_us{us_between(start_, Clock::now())};
         comm_.allreduce(elapsed_us, TUTTI_MAX);
@@ -152,8 +153,8 @@ uint64_t Measurement::check_once(const Call& call, bool in_place, Operation& ope
 }
 
 bool Measurement::barrier_failed(Operation& operation) {
-    // Each rank in turn comes late, and no rank may leave before it has come. Only ranks with one
-    // clock can check that.
+    // Each rank in turn enters the barrier late, and no rank may leave the barrier before the late
+    // rank has entered it. Only ranks that share one clock can check that.
     bool failed = false;
     for (int late = 0; late < comm_.size(); ++late) {
         if (late == comm_.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -178,7 +179,8 @@ void Measurement::prepare_timing(const Call& call, bool in_place) {
 
 void Measurement::run_turns(Operation& operation, int turns) {
     for (int i = 0; i < turns; ++i) operation.run();
-    // Blocking calls have only put them on the stream: a batch ends when the device is done.
+    // On a device, blocking calls only enqueue the operations. The batch ends when the device has
+    // completed them.
     if (device_) comm_.sync();
     operation.finish();
     // If data flows one way (from a root, to a root, along a prefix), the ranks that only send wait
@@ -199,7 +201,7 @@ int Measurement::choose_iterations(Operation& operation) {
     for (int i = 1; i < options_.warmup; ++i) times.push_back(time_one_us(operation));
     if (options_.iters > 0) return options_.iters;
     std::array<double, 1> time_us{summarize(times).median};
-    comm_.allreduce(time_us, TUTTI_MAX);  // all ranks must come to one number
+    comm_.allreduce(time_us, TUTTI_MAX);  // all ranks must choose the same number
     const double fit = options_.min_time_s * 1e6 / std::max(time_us[0], 0.01);
     return static_cast<int>(
         std::clamp(fit, double{min_auto_iterations}, double{max_auto_iterations}));

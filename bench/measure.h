@@ -23,16 +23,17 @@ struct Timing {
     double mean_us = 0;      // of the slowest rank: far above the median when time comes in bursts
     double p99_us = 0;       // of the slowest rank
     double min_us = 0;       // of the fastest rank
-    double fastest_us = 0;   // the ranks' medians: the smallest,
-    double average_us = 0;   // their average
+    double fastest_us = 0;   // the smallest of the ranks' medians
+    double average_us = 0;   // the average of the ranks' medians
     int64_t iterations = 0;  // on each rank
 };
 
-/// Beside a peer, sample by sample in turn. Of the rank where ours does worst.
+/// The comparison with a peer library, whose samples alternate with tutti's. Each value is that of
+/// the rank on which tutti does worst.
 struct Beside {
-    double median_us = 0;  // the peer's, on its slowest rank
-    double ratio = 0;      // its time ÷ ours: above 1 ours is faster
-    double added_us = 0;   // ours − its
+    double median_us = 0;  // the peer's time, on its slowest rank
+    double ratio = 0;      // the peer's time ÷ tutti's time: above 1, tutti is faster
+    double added_us = 0;   // tutti's time − the peer's time
 };
 
 struct Outcome {
@@ -41,12 +42,12 @@ struct Outcome {
     uint64_t wrong = 0;  // elements, over all ranks; 0 without --check
 };
 
-/// Memory for the largest size of a sweep, made once.
+/// Measures calls. Its constructor allocates memory for the largest size of a sweep, once.
 class Measurement {
 public:
     Measurement(tutti::Communicator& comm, const Options& options, std::size_t max_bytes);
 
-    /// Throws tutti::Error; TUTTI_ERR_UNSUPPORTED before any data moved.
+    /// Throws tutti::Error. If its status is TUTTI_ERR_UNSUPPORTED, no data has moved.
     Outcome measure(const Call& call, bool in_place);
 
 private:
@@ -55,7 +56,8 @@ private:
     };
     using Memory = std::unique_ptr<std::byte[], FreeAligned>;
     static Memory allocate(std::size_t bytes);
-    /// The bytes from which operations start and with which they end, where they are a device's.
+    /// Copy the inputs to the device before an operation, and the results to the host after it.
+    /// Without --memory device they do nothing.
     void upload(bool in_place) const;
     void download(bool in_place) const;
 
@@ -66,7 +68,8 @@ private:
     void run_turns(Operation& operation, int turns);
     double time_one_us(Operation& operation);
     int choose_iterations(Operation& operation);
-    /// One sample: so many turns.
+    /// Takes one sample, which runs the operation `batch` times. Returns the time divided by
+    /// `operations`.
     double sample_us(Operation& operation, int batch, double operations);
     Outcome time(const Call& call, Operation& operation, Operation* peer);
     Beside gather_beside(std::vector<double> ours, std::vector<double> theirs);

@@ -6,7 +6,8 @@
 
 namespace bench {
 
-/// The list is not empty. An even number of values has two in the middle: this is the upper one.
+/// values must not be empty. For an even number of values, returns the upper one of the two in the
+/// middle.
 inline double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];

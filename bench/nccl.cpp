@@ -14,7 +14,7 @@
 namespace bench {
 namespace {
 
-// As NCCL's ABI has them.
+// The types and numbers of NCCL's ABI.
 struct UniqueId {
     std::array<uint8_t, 128> bytes;
 };

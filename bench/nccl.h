@@ -1,4 +1,4 @@
-// The same collectives by direct calls of NCCL, for --peer nccl: on the same device, in the same
+// Calls NCCL directly for the same collectives (--peer nccl): on the same device, in the same
 // memory, on the same stream.
 #pragma once
 
@@ -13,12 +13,12 @@ namespace bench {
 
 class Nccl {
 public:
-    /// Collective; the device's context is current. Throws std::runtime_error with the reason.
+    /// Collective. The device's context must be current. Throws std::runtime_error with the reason.
     explicit Nccl(tutti::Communicator& comm);
     ~Nccl();
     Nccl(const Nccl&) = delete;
 
-    /// nullptr: NCCL has no such collective, type or operator.
+    /// Returns nullptr if NCCL has no such collective, type or operator.
     std::unique_ptr<Operation> make(const Call& call, const std::vector<Buffers>& buffers);
 
 private:

@@ -35,7 +35,7 @@ public:
         : comm_(comm), call_(call), buffers_(buffers), requests_(buffers.size()) {}
 
     void run() override {
-        // stream < 0 goes round the rings: k operations in flight use min(k, nrings) of them
+        // stream < 0 takes the rings in turn: k operations in flight use min(k, nrings) of them
         const tutti_call_opts opts = call_opts(call_, -1);
         for (std::size_t i = 0; i < buffers_.size(); ++i)
             check(

@@ -1,4 +1,5 @@
-// One turn of a measurement: a blocking call, started-then-waited calls, or runs of plans.
+// One turn of a measurement: blocking calls, requests that are started and then waited for, or runs
+// of plans.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,14 @@ namespace bench {
 class Operation {
 public:
     virtual ~Operation() = default;
-    /// Every buffer pair once; throws tutti::Error.
+    /// Runs the collective once for every pair of buffers. Throws tutti::Error.
     virtual void run() = 0;
     /// Waits for the work that run() has put on a device.
     virtual void finish() {}
 };
 
-/// As the options say: plans for --persistent and for a named algorithm, which no blocking call
-/// takes; requests for --async; else the blocking call. Throws tutti::Error.
+/// Chooses by the options: plans for --persistent and for a named algorithm, because no blocking
+/// call takes one; requests for --async; else blocking calls. Throws tutti::Error.
 std::unique_ptr<Operation> make_operation(tutti_comm* comm, const Options& options,
                                           const Call& call, const std::vector<Buffers>& buffers);
 

@@ -129,7 +129,7 @@ void add_report(CLI::App& app, Options& o) {
 
 using NameOf = const char* (*)(int32_t);
 
-// Names to numbers; "all" means every number.
+// Translates names to numbers. "all" stands for every number.
 std::vector<int32_t> numbers_of(const std::vector<std::string>& names, NameOf name_of_number,
                                 const char* option) {
     std::vector<std::string> known;

@@ -35,12 +35,12 @@ struct Options {
     bool out_of_place = true;
     bool check = true;
     bool device = false;  // buffers in a GPU's memory
-    bool nccl = false;    // direct calls of NCCL in turn with ours
+    bool nccl = false;    // direct calls of NCCL, in turns with tutti's
     bool stats = false;
     bool explain = false;
     std::string transport;
     std::string json;
-    int ranks = 0;  // > 0: start that many of ourselves with tutti-run
+    int ranks = 0;  // > 0: start this number of ranks with tutti-run
 };
 
 /// The options, or the exit code after a usage error (printed), --help or --version.
@@ -52,8 +52,9 @@ Parsed parse_options(int argc, char** argv);
 
 using command_line::parse_bytes;
 
-/// begin, begin × factor, … up to end as counts for Call, each once: whole elements, and for a
-/// buffer of blocks as many for every rank.
+/// The sizes begin, begin × factor, … up to end, as counts for Call. Each size is rounded down to
+/// whole elements and, if a buffer has a block for each rank, to equal blocks. Equal counts appear
+/// once.
 std::vector<std::size_t> sweep_counts(const Options& options, std::size_t element_bytes, int ranks);
 
 }  // namespace bench

@@ -15,7 +15,8 @@
 namespace bench {
 namespace {
 
-// Installed they are neighbours; in the build folder tutti-run is in tools.
+// An installation has tutti-bench and tutti-run in one folder. A build folder has tutti-run in
+// tools.
 std::string find_tutti_run(const std::filesystem::path& self) {
     for (const char* place : {"tutti-run", "../tools/tutti-run"}) {
         const std::filesystem::path candidate = self.parent_path() / place;

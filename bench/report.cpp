@@ -45,7 +45,7 @@ Labels labels_of(const Call& call) {
 Report::Report(const Options& options)
     : options_(options), table_(options.json == "-" ? stderr : stdout) {
     if (options.json.empty()) return;
-    // Append: the file keeps its old contents until the sweep is over.
+    // Open it for appending: the file keeps its old contents until the sweep is over.
     json_ = options.json == "-" ? stdout : std::fopen(options.json.c_str(), "ae");
     if (json_ == nullptr) json_failed();
 }

@@ -1,4 +1,4 @@
-// Rank 0's output: the table, the JSON file, and how far a long sweep has come.
+// Rank 0's output: the table, the JSON file, and the progress of a long sweep.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace bench {
 struct Row {
     Call call;
     std::size_t bytes = 0;
-    std::string algorithm;  // that ran
+    std::string algorithm;  // the algorithm that ran
     std::optional<Outcome> out_of_place;
     std::optional<Outcome> in_place;
 };
@@ -30,15 +30,16 @@ struct Setting {
 
 class Report {
 public:
-    /// Table to standard output, or to standard error if that is where the JSON goes. Throws
-    /// std::runtime_error if --json's file cannot be written: before the sweep, not after.
+    /// Writes the table to standard output, or to standard error if the JSON goes to standard
+    /// output. If the file of --json cannot be written, throws std::runtime_error at once, not
+    /// after the sweep.
     explicit Report(const Options& options);
     ~Report();
     Report(const Report&) = delete;
 
     void begin_table(const Setting& setting);
     void add(const Row& row);
-    /// A line that is no data: starts with "#".
+    /// Prints a line that is not data. It starts with "#".
     void note(const std::string& text);
     /// The last lines of the table, and the JSON: the rows and the machine.
     void finish();
@@ -61,8 +62,8 @@ private:
     int busbw_count_ = 0;
 };
 
-/// Rewrites one line on a terminal. Behind tutti-run, when that writes to a terminal, whole lines
-/// from time to time; into a pipe or a file nothing.
+/// On a terminal, rewrites one line. Under a tutti-run that writes to a terminal, prints whole
+/// lines from time to time. Into a pipe or a file, prints nothing.
 class Progress {
 public:
     explicit Progress(std::size_t steps);

@@ -1,4 +1,4 @@
-// Sizes on command lines. Header only: tutti-bench and the programs of tools/ have it.
+// Sizes on command lines. Header only, because both tutti-bench and the programs of tools/ use it.
 #pragma once
 
 #include <charconv>
@@ -12,7 +12,8 @@
 
 namespace command_line {
 
-/// "8", "64K", "128M", "1G": powers of 1024. Nothing if it is none.
+/// Parses a size such as "8", "64K", "128M" or "1G" (powers of 1024). Returns nullopt for any other
+/// text.
 inline std::optional<uint64_t> parse_bytes(std::string_view text) {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -30,7 +31,7 @@ inline std::optional<uint64_t> parse_bytes(std::string_view text) {
     return value << shift;
 }
 
-/// A check of an option: an error text unless it is a size.
+/// Check of an option: returns an error text if the text is not a size.
 inline std::string check_bytes(const std::string& text) {
     if (parse_bytes(text)) return {};
     return with_advice("'" + text + "' is not a size in bytes",

@@ -12,7 +12,7 @@ struct Summary {
     double p99 = 0;
     double min = 0;
 };
-/// samples is not empty. p99 is the nearest rank: the smallest value that 99 % do not exceed.
+/// samples must not be empty. p99 is the nearest rank: the smallest value that 99 % do not exceed.
 Summary summarize(std::vector<double> samples);
 
 /// The iterations in each sample. Below 64 KiB a clock read would show in the time, so up to 100

@@ -82,7 +82,7 @@ Timing timing(const Options& options, Dtype dtype, Op op, std::size_t bytes, Are
 struct Speed {
     double gigabytes = 0;
     double to_float32 =
-        0;  // sum of as many bytes in alternating blocks; 0: the operator is not defined
+        0;  // ratio to float32's sum of as many bytes, in alternating blocks; 0: no such operator
 };
 
 Speed measure(const Options& options, Dtype dtype, Op op, std::size_t bytes, Arena& arena) {
@@ -126,7 +126,8 @@ void print_table(const Options& options, const std::vector<Dtype>& dtypes,
                  const std::vector<Op>& ops) {
     for (const std::size_t kib : options.kib) {
         const std::size_t bytes = kib * 1024;
-        // A small float's partial operand takes four times the bytes of its raw one, at most.
+        // For a small float type, the partial operand (fp32) has up to four times the bytes of the
+        // raw operand.
         Arena arena(4 * bytes);
         for (const std::string& target : options.targets) {
             select_simd_target(target);
@@ -170,11 +171,11 @@ int main(int argc, char* argv[]) {
         ->delimiter(',')
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
-    app.add_option("--blocks", options.blocks, "measurements, of which the best counts")
+    app.add_option("--blocks", options.blocks, "number of measurements; the best one counts")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
     app.add_flag("--in-place", options.in_place, "the result replaces the first operand");
-    app.add_flag("--stream", options.stream, "store the result past the caches");
+    app.add_flag("--stream", options.stream, "store the result with non-temporal stores");
     app.add_flag("--partial", options.partial, "the second operand is an fp32 partial sum");
     CLI11_PARSE(app, argc, argv);
 

@@ -1,11 +1,11 @@
-// A switch between network namespaces that keeps every frame for a while: a network whose hosts lie
-// far apart, on a kernel without netem. It makes a TAP device in each namespace, and carries
-// Ethernet frames from one to another at a link's rate and with a fixed delay.
+// A switch between network namespaces that delays every frame. It emulates a network of distant
+// hosts on a kernel without netem. It makes a TAP device in each namespace, and forwards Ethernet
+// frames between these devices at the rate of a link and with a fixed delay.
 //
-// A frame passes its sender's link, one frame after another, waits for the delay, and passes its
-// receiver's link in the same way. While a sender's link is busy, the switch does not read from it:
-// the frames wait in the sender's kernel, as before a network card. A receiver's link drops frames
-// that would wait too long, like a switch's port.
+// A frame passes its sender's link, which carries one frame at a time. Then it waits for the delay,
+// and passes its receiver's link in the same way. While a sender's link is busy, the switch does
+// not read from it: the frames wait in the sender's kernel, as they do for a network card. A
+// receiver's link drops a frame that would wait too long, as the port of a switch does.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -31,8 +31,8 @@ namespace {
 
 constexpr std::size_t header_bytes = 14;        // two addresses and a type
 constexpr std::size_t frame_bytes = 64 * 1024;  // more than any TAP device's frame
-constexpr int64_t link_queue_ns = 2'000'000;    // of a sender, before it is not read from
-constexpr int most_reads = 32;                  // of a port, before the others get their turn
+constexpr int64_t link_queue_ns = 2'000'000;  // a sender's link that is busy for longer is not read
+constexpr int most_reads = 32;                // of one port, before the other ports get their turn
 
 volatile std::sig_atomic_t stopped = 0;
 
@@ -55,15 +55,15 @@ struct Options {
 
 struct Frame {
     int64_t due_ns = 0;
-    std::size_t port = 0;  // where it goes
+    std::size_t port = 0;  // of the receiver
     std::vector<unsigned char> bytes;
 };
 
 struct Port {
     int fd = -1;
-    int64_t sends_until_ns = 0, receives_until_ns = 0;  // when the two links are free
-    std::deque<Frame> travelling;  // from here; all travel equally long, so the first comes first
-    std::deque<Frame> arriving;    // here
+    int64_t sends_until_ns = 0, receives_until_ns = 0;  // the two links are busy until then
+    std::deque<Frame> travelling;  // sent here; the delay is fixed, so the front is due first
+    std::deque<Frame> arriving;    // passing this port's receiving link
 };
 
 int fail(const char* what, const std::string& which) {
@@ -72,7 +72,8 @@ int fail(const char* what, const std::string& which) {
     return -1;
 }
 
-/// A TAP device of that name in a network namespace that `ip netns` has made; -1: it said why not.
+/// Makes a TAP device of that name in a network namespace that `ip netns` has made. Returns its
+/// descriptor, or -1 after printing the reason.
 int make_tap(const std::string& name_space, const std::string& device) {
     const int own = ::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     const int other = ::open(("/run/netns/" + name_space).c_str(), O_RDONLY | O_CLOEXEC);
@@ -119,7 +120,7 @@ public:
     uint64_t dropped() const { return dropped_; }
 
 private:
-    // Addresses as numbers.
+    // An Ethernet address as a number, for learned_.
     static uint64_t address(const unsigned char* bytes) {
         uint64_t value = 0;
         std::memcpy(&value, bytes, 6);
@@ -131,7 +132,7 @@ private:
 
     /// Moves the frames that are due; returns the time of the next one.
     int64_t move(int64_t now) {
-        // The earliest first, so that a receiver's link serves its senders in turns.
+        // Move the earliest frame first, so that a receiver's link serves its senders in turns.
         for (;;) {
             Port* earliest = nullptr;
             for (Port& port : ports_)
@@ -218,7 +219,7 @@ private:
     const int64_t delay_ns_, queue_ns_;
     std::vector<Port> ports_;
     std::vector<pollfd> polled_;
-    std::unordered_map<uint64_t, std::size_t> learned_;  // the ports of addresses
+    std::unordered_map<uint64_t, std::size_t> learned_;  // the port of each source address
     std::vector<std::vector<unsigned char>> spare_;
     std::vector<unsigned char> buffer_ = std::vector<unsigned char>(frame_bytes);
     uint64_t dropped_ = 0;
@@ -227,14 +228,14 @@ private:
 void parse(CLI::App& app, Options& options) {
     app.add_option("namespace", options.namespaces, "network namespaces, as `ip netns` names them")
         ->required();
-    app.add_option("--device", options.device, "the TAP device's name in each (default far0)");
-    app.add_option("--rate-mbit", options.rate_mbit, "of each link, each way (default 1000)")
+    app.add_option("--device", options.device,
+                   "name of the TAP device in each namespace (default far0)");
+    app.add_option("--rate-mbit", options.rate_mbit, "rate of each link, each way (default 1000)")
         ->check(CLI::PositiveNumber);
-    app.add_option("--delay-ms", options.delay_ms, "of every frame (default 10)")
+    app.add_option("--delay-ms", options.delay_ms, "delay of every frame (default 10)")
         ->check(CLI::NonNegativeNumber);
-    app.add_option(
-           "--queue-ms", options.queue_ms,
-           "a frame is dropped that would wait longer before its receiver's link (default 50)")
+    app.add_option("--queue-ms", options.queue_ms,
+                   "longest wait before a receiver's link; a later frame is dropped (default 50)")
         ->check(CLI::NonNegativeNumber);
 }
 

@@ -2,8 +2,8 @@
  * contestants.py. usage: mpi_collective allreduce|broadcast|exchange BYTES ITERATIONS WARMUP
  * exchange: two ranks send each other a message at once, which shows what both directions carry
  * together. Rank 0 prints the median over the iterations of an operation's time, in microseconds.
- * Short operations are timed in batches: a clock read around each one would be a good part of what
- * it shows. */
+ * Short operations are timed in batches: the clock reads around each operation would be a large
+ * part of its time. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

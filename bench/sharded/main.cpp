@@ -28,7 +28,8 @@ struct Sizes {
     std::size_t steps = 5;
 };
 
-/// The bytes that the layer allocates and the time of its products, counted by its function table.
+/// The bytes that the layer allocates and the time of its products. The functions of the layer's
+/// function table count them.
 struct Account {
     std::size_t bytes = 0;
     double product_s = 0;
@@ -90,12 +91,12 @@ void run(tutti::Communicator& comm, const Sizes& sizes) {
         ok(tutti_sharded_fc_forward(layer, x.data(), labels.data(), sizes.batch, weight.data(),
                                     nullptr, &loss));
         ok(tutti_sharded_fc_backward(layer, 1, weight.data(), dx.data(), dweight.data(), nullptr));
-        if (step == 0) continue;  // memory is touched for the first time
+        if (step == 0) continue;  // the first step touches its memory for the first time
         step_s.push_back(seconds_since(start));
         product_s.push_back(account.product_s);
     }
     tutti_sharded_fc_destroy(layer);
-    // Weights this small give nearly equal logits.
+    // Weights this small give nearly equal logits, so the loss must be near log(classes).
     if (std::fabs(loss - std::log(static_cast<double>(sizes.classes))) > 0.5)
         throw std::runtime_error(fmt::format("the loss is {}", loss));
 

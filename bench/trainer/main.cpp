@@ -21,17 +21,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int warm_up_turns = 3;  // plans, pages
+constexpr int warm_up_turns = 3;  // they bind the plans and touch the pages
 
 struct Options {
     int layers = 16;
     std::size_t layer_bytes = std::size_t{1} << 20;
-    double compute_ms = 300;               // overlap: of a step, a third of it forward
+    double compute_ms = 300;               // overlap: of a step; a third of it is forward
     int rounds = 4;                        // overhead: passes over a layer's parameters, forward
-    int turns = 201;                       // overhead: of one step each
+    int turns = 201;                       // overhead: each has one step
     int blocks = 15, steps_per_block = 8;  // overlap
     bool dag = false;
-    double at_least = 0;  // overlap: less hidden is a failure
+    double at_least = 0;  // overlap: fail if a smaller share is hidden
 
     std::size_t count() const { return layer_bytes / sizeof(float); }
 };
@@ -103,8 +103,8 @@ tutti::TrainerSpec chain(const Options& o, tutti_comm* comm, const LayerFunction
     return spec;
 }
 
-/// The same step without the layer, on the layer's own buffers, because their addresses change the
-/// arithmetic's time by more than the measured overhead.
+/// The same step without the trainer layer. It uses the trainer's own buffers, because the
+/// addresses of buffers change the arithmetic's time by more than the measured overhead.
 class ByHand {
 public:
     ByHand(const Options& o, tutti_comm* comm, const tutti::Trainer& trainer) : o_(o), comm_(comm) {
@@ -127,7 +127,7 @@ public:
             float* gradient = layers_[l].gradient;
             std::memset(gradient, 0, n * sizeof(float));
             work(layers_[l].parameters, gradient, n, 2 * o_.rounds);
-            while (waited - l > 4) wait_oldest();  // as many in flight as in the layer
+            while (waited - l > 4) wait_oldest();  // the trainer layer has as many in flight
             tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
             opts.stream = static_cast<int>(l % 2);
             tutti::check(tutti_iallreduce(comm_, gradient, gradient, n, TUTTI_FLOAT32, TUTTI_SUM,
@@ -154,8 +154,8 @@ double step_ms(tutti::Communicator& comm, int steps, Step&& step) {
     return milliseconds(Clock::now() - start) / steps;
 }
 
-// Alternates single steps, and which goes first, so that a disturbance hits both; takes the median
-// of the ratios.
+// Alternates single steps by hand and through the trainer layer, and changes their order in every
+// turn, so that a disturbance affects both. The result is the median of the ratios.
 int overhead(const Options& o) {
     tutti::Communicator comm;
     const std::size_t n = o.count();
@@ -207,7 +207,7 @@ double chain_ms(const Options& o, tutti::Communicator& comm, tutti_comm* of_trai
     return bench::median(times);
 }
 
-// Operations that wait, like operations that a GPU computes.
+// The operations of the model sleep: as with a GPU that computes, the processor is free.
 int overlap(const Options& o) {
     tutti::Communicator comm;
     const double compute = chain_ms(o, comm, nullptr, o.compute_ms);

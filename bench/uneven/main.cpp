@@ -22,8 +22,8 @@ namespace {
 using Counts = std::vector<std::size_t>;
 using Clock = std::chrono::steady_clock;
 
-constexpr int blocks = 20;     // measurements of each, in turns
-constexpr int iterations = 5;  // in one of them
+constexpr int blocks = 20;     // measurements of each form, in turns
+constexpr int iterations = 5;  // in one measurement
 
 /// A division of a total among the ranks.
 struct Shape {
@@ -73,8 +73,8 @@ struct Bench {
     }
 };
 
-/// A v form with given counts, the even form with as many elements for each rank, and the most that
-/// one rank must send or receive.
+/// A v form with given counts, the even form with equal counts, and the largest number of elements
+/// that one rank must send or receive.
 struct Form {
     const char* name;
     std::function<void(Bench&, const Counts&)> run;
@@ -159,7 +159,7 @@ void measure(Bench& bench, const Form& form, std::size_t total) {
     const Counts equal = even(total, ranks);
     for (const Shape& shape : shapes) {
         const Counts counts = shape.share(total, ranks);
-        // The even form's time for as many bytes as the busiest rank has here.
+        // Scales the even form's time to the bytes of the busiest rank of this division.
         const double scale = std::max(1.0, static_cast<double>(form.busiest(counts)) /
                                                static_cast<double>(form.busiest(equal)));
         std::vector<double> ratios, times;
