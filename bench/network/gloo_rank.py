@@ -1,7 +1,8 @@
-"""One rank of gloo's allreduce, in torch.distributed: what bench/hosts starts on each host.
+"""One rank of an allreduce with gloo in torch.distributed. bench/hosts starts this program on each host.
 
-usage: gloo_rank.py URL INTERFACE BYTES ITERATIONS WARMUP; TUTTI_RANK and TUTTI_SIZE say which of how many. Rank 0 prints
-the median over the iterations of the slowest rank's time, in microseconds.
+usage: gloo_rank.py URL INTERFACE BYTES ITERATIONS WARMUP
+TUTTI_RANK and TUTTI_SIZE have the rank and the number of ranks. Rank 0 prints the median over the iterations, on the
+slowest rank, in microseconds.
 """
 import os
 import statistics

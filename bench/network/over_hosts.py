@@ -70,7 +70,7 @@ class OpenMpi:
         return None if case.collective in ("allreduce", "broadcast") else f"measures no {case.collective}"
 
     def agent(self, network):
-        """Starts a command on the host of an address, which takes that host's own name."""
+        """Writes the program that mpirun takes for ssh: it runs a command on the host of an address, under its name."""
         path = self.scratch / "agent"
         cases = "".join(f"{network.address(i)}) name={name};;\n" for i, name in enumerate(network.names))
         path.write_text('#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\ncase $1 in\n' + cases +
@@ -113,7 +113,7 @@ class Gloo:
 
 
 def layout(hosts, ranks_per_host):
-    """"aabb": neighbours share a host."""
+    """The host of each rank as a letter, such as "aabb": neighbouring ranks share a host."""
     return "".join(letter * ranks_per_host for letter in string.ascii_letters[:hosts])
 
 

@@ -44,7 +44,7 @@ class Wires:
         return {}
 
     def tuttis(self, transport):
-        """Returns the same for tutti, which by itself chooses devices that reach other hosts."""
+        """Returns the same for tutti. Without these variables tutti chooses devices that reach other hosts."""
         if transport not in ("ucx", "ofi"):
             return {}
         is_interface = (pathlib.Path("/sys/class/net") / self.devices).exists()
@@ -63,7 +63,7 @@ class Contestant:
         return ""
 
     def refuses(self, case):
-        """Why it has nothing to say about a case, None if it has."""
+        """The reason why the contestant cannot run a case; None if it can."""
         return None
 
     def median_us(self, case):
@@ -89,7 +89,7 @@ def rows_of(text):
 
 class Tutti(Contestant):
     def __init__(self, bench, scratch, wires, transport=None, name="tutti"):
-        """transport: None for the case's."""
+        """transport: measures every case over this transport; None: over the case's own."""
         self.bench, self.json, self.wires = bench, scratch / "tutti.json", wires
         self.transport = transport
         self.name = f"tutti over {transport}" if transport else name
@@ -102,7 +102,7 @@ class Tutti(Contestant):
     def median_us(self, case):
         transport = self.transport or case.transport
         self.json.unlink(missing_ok=True)
-        # One transport only: over a network's library tutti must not use shared memory.
+        # Name one transport only: beside a network's library tutti must not use shared memory.
         run([self.bench, case.collective, "--ranks", case.ranks, "--transport", transport, "-b", case.bytes, "-e", case.bytes,
              "-n", case.iterations, "-w", case.warmup, "--dtype", "float32", "--op", "sum", "--inplace-only",
              "--json", self.json], env={**os.environ, **self.wires.tuttis(transport)})
@@ -113,7 +113,7 @@ class Tutti(Contestant):
 
 
 class Mpi(Contestant):
-    """An MPI library: bench/peers/mpi_collective.c, compiled and started with its own programs."""
+    """An MPI library, whose own programs compile and start bench/peers/mpi_collective.c."""
     compiler, launcher = "", ""
 
     def __init__(self, scratch, wires):
@@ -127,7 +127,7 @@ class Mpi(Contestant):
         raise NotImplementedError
 
     def binding(self, ranks):
-        """As many cores as ranks: a core each. Fewer: where the system puts them, as with tutti."""
+        """Returns the launcher's options: each rank on its own core, or, with too few cores, no pinning, like tutti."""
         raise NotImplementedError
 
     def environment(self, transport):
@@ -155,7 +155,7 @@ class OpenMpi(Mpi):
         chosen = {
             "shm": [],
             "tcp": ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"],
-            # By itself it takes UCX only where there is an RDMA adapter.
+            # Without these options Open MPI uses UCX only with an RDMA adapter.
             "ucx": ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_devices", "any"],
             "ofi": ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include",
                     self.wires.fi_provider],
@@ -190,7 +190,7 @@ class Mpich(Mpi):
     def environment(self, transport):
         if transport == "shm":
             return {}
-        # Treats two processes of one host like two hosts. Its tcp is its library's.
+        # Makes MPICH treat two processes of one host like two hosts. Its library provides its TCP.
         library = self.library if transport == "tcp" else transport
         over = Wires() if transport == "tcp" else self.wires
         return {"MPIR_CVAR_NOLOCAL": "1", **over.environment(library)}
@@ -239,8 +239,8 @@ class UcxPerftest(PingPong):
 
 
 def ucx_perftest_us(text):
-    """Latency from ucx_perftest -f -v: iterations, typical, average, overall latency, …; the typical
-    one where it was counted, in microseconds."""
+    """The latency, in microseconds, in the output of ucx_perftest -f -v: iterations, typical, average and overall
+    latency, …. Returns the typical one, or the overall one if the typical one is 0."""
     rows = [line.split(",") for line in text.splitlines() if re.fullmatch(r"[\d.]+(,[\d.]+){3,}", line.strip())]
     if not rows:
         raise Failed(f"ucx_perftest gave no result: {text[-500:]}")
@@ -263,7 +263,7 @@ class FiPingPong(PingPong):
 
 
 def fi_pingpong_us(text):
-    """usec/xfer of fi_pingpong's last row: half a round trip, the mean (it counts no median)."""
+    """usec/xfer in the last row of fi_pingpong: the mean of half a round trip. fi_pingpong computes no median."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     heads = [line for line in lines if "usec/xfer" in line]
     if not heads or len(lines[-1]) != len(heads[-1]):

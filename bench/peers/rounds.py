@@ -1,4 +1,4 @@
-"""Alternating rounds of short blocks, the ratios that come of them, and the goals they are held to."""
+"""Runs alternating rounds of short blocks, and compares the ratios of their times with goals."""
 import dataclasses
 import statistics
 import sys
@@ -8,9 +8,9 @@ from .running import KI, MI, Failed, human, number
 
 LATENCY_BYTES, BANDWIDTH_BYTES = 8, 16 * MI
 BLOCK_S = 0.3
-# Guesses, only to make blocks of about that long: microseconds of an empty message, bytes a microsecond.
+# Estimates, so that a block takes about BLOCK_S: microseconds of an empty message, bytes per microsecond.
 PACE = {"shm": (0.2, 6000), "tcp": (9, 2500), "ucx": (12, 2000), "ofi": (15, 2000)}
-SHARED_CLOCK_BYTES = 64 * KI  # below, programs time batches of a hundred
+SHARED_CLOCK_BYTES = 64 * KI  # below this size, programs time batches of BATCH operations
 BATCH, MIN_ITERATIONS, MAX_ITERATIONS = 100, 8, 100_000
 
 # (transport, bytes): the limit of tutti's time, in multiples of Open MPI's
@@ -33,18 +33,18 @@ def case_of(collective, transport, size, ranks=2):
 
 
 def shortest(case):
-    """The same case, only to see whether it works."""
+    """The same case with the fewest iterations, to find out whether it works."""
     return dataclasses.replace(case, iterations=2 * BATCH if case.bytes < SHARED_CLOCK_BYTES else 2)
 
 
 def goal_of(case, peer):
-    """The most that tutti's time may be, in times of the peer's; None where nothing was promised."""
+    """The limit of tutti's time, in multiples of the peer's time; None if the case has no goal."""
     if case.collective != "allreduce" or case.ranks != 2:
         return None
     if peer in ("ucx_perftest", "fi_pingpong"):
         return 1.5 if case.bytes == LATENCY_BYTES else None
     if peer.endswith("'s exchange"):
-        # A ring of two sends each byte once each way: 0.8 of what both directions carry.
+        # A ring of two ranks sends each byte once each way. The goal is 0.8 of the bandwidth of both directions.
         return 1 / 0.8 if case.transport in ("ucx", "ofi") and case.bytes == BANDWIDTH_BYTES else None
     if peer == "tutti over tcp":
         return 1.25
@@ -100,7 +100,7 @@ SLOWER = 1.03
 
 @dataclasses.dataclass(frozen=True)
 class BuildRow(Row):
-    """Beside another build of tutti, which takes two turns in each round."""
+    """The comparison with another build of tutti, which takes two turns in each round: their ratios are the noise."""
     again_us: list
 
     @property
@@ -134,8 +134,8 @@ def told(case):
 
 
 def alternate(case, contestants, rounds, progress=None):
-    """({name: a block's median time of each round}, {name: why it gave up}). The order changes from round to
-    round. If the first contestant fails, raises Failed."""
+    """Returns ({name: the median time of its block in each round}, {name: the error of a contestant that failed}).
+    The order changes from round to round. If the first contestant fails, raises Failed."""
     times, failures = {contestant.name: [] for contestant in contestants}, {}
     for index in range(rounds):
         for contestant in contestants if index % 2 == 0 else reversed(contestants):
@@ -163,13 +163,13 @@ class Again:
 
 
 def show_progress(text=""):
-    """One line that changes, on a terminal."""
+    """On a terminal, rewrites one line."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def compare(case, tutti, peers, rounds, progress=None):
-    """(a row for each peer, {name: why it gave up}); all took turns with tutti in the same rounds."""
+    """Returns (a row for each peer, {name: the error of a peer that failed}). All take turns in the same rounds."""
     twice = [Again(peer) for peer in peers if isinstance(peer, Tutti) and not peer.transport]
     times, failures = alternate(case, [tutti, *peers, *twice], rounds, progress)
     again = {each.peer.name: times[each.name] for each in twice}
@@ -179,6 +179,6 @@ def compare(case, tutti, peers, rounds, progress=None):
 
 
 def compare_twice(case, tutti, peers, rounds, progress=None):
-    """The same, once more if a row seems slower than another build's: the second time counts."""
+    """Like compare(), but if a row seems slower than another build, measures again and returns the second result."""
     first = compare(case, tutti, peers, rounds, progress)
     return compare(case, tutti, peers, rounds, progress) if any(row.slower for row in first[0]) else first

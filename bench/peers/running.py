@@ -1,4 +1,4 @@
-"""Running the programs that are compared, and describing the machine without naming it."""
+"""Runs the programs that are compared, and describes the machine without its name."""
 import argparse
 import os
 import pathlib
@@ -16,7 +16,7 @@ class Failed(Exception):
 
 
 def result_file(text):
-    """An option's value: looked at before there is a result that could not be written."""
+    """Checks an option's value before the measurement: the file of the results must be writable."""
     path = pathlib.Path(text)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"'{text}' cannot be written. What to do: give the path of a file in a folder "
@@ -29,12 +29,12 @@ def words(command):
 
 
 def complaint(text):
-    """The first line that says something: MPI's launchers draw frames around theirs."""
+    """The first line that has a letter: MPI's launchers draw frames around their messages."""
     return next((line.strip() for line in text.splitlines() if any(letter.isalpha() for letter in line)), "no output")
 
 
 def run(command, env=None):
-    """Standard output of a command that succeeds in time; the text of Failed begins with a line for a table."""
+    """Returns the standard output of a command. Raises Failed if it fails or is late; the first line is for a table."""
     name = pathlib.Path(str(command[0])).name
     try:
         done = subprocess.run(words(command), capture_output=True, text=True, check=False,
@@ -56,14 +56,14 @@ def free_port():
 
 
 def run_pair(server, client, env=None, settle_s=0.3):
-    """Output of the client of a test whose server runs beside it, and ends with it."""
+    """Returns the output of a test's client. The server runs beside it, and ends with it."""
     try:
         serving = subprocess.Popen(words(server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    stdin=subprocess.DEVNULL, env=env)
     except FileNotFoundError as error:
         raise Failed(f"{server[0]} is missing. What to do: run tools/setup --bench, or install it") from error
     try:
-        time.sleep(settle_s)  # until it listens: neither program says so
+        time.sleep(settle_s)  # until the server listens: neither program reports that
         return run(client, env)
     finally:
         try:
@@ -87,7 +87,7 @@ def machine():
 
 
 def bytes_of(text):
-    """"8", "64K", "16M", "1G" (powers of 1024)."""
+    """The bytes of a size such as "8", "64K", "16M" or "1G" (powers of 1024)."""
     shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper(), 0)
     digits = text[:-1] if shift else text
     if not digits.isdigit() or int(digits) == 0:

@@ -1,8 +1,8 @@
-"""Many small tensors in one coalesced call, over tutti and over gloo, in turns.
+"""Times many small tensors in one coalesced call, with tutti and gloo in turns.
 
-Sums go two ways into each backend: all_reduce_coalesced() with the whole list, and a coalescing manager around an
-all_reduce() for each tensor, whose python takes most of the time that is left. Gathers and scatters have the manager
-only. Tensors are float32, each in memory of its own.
+Sums are measured in two ways: all_reduce_coalesced() with the whole list, and a coalescing manager around an
+all_reduce() for each tensor, where torch's Python code takes most of the remaining time. Gathers and scatters have the
+manager only. Tensors are float32, each in memory of its own.
 """
 import statistics
 
@@ -17,7 +17,7 @@ GOAL = 0.5
 
 
 def call_of(dist, torch, group, number, nbytes, way):
-    """A function that exchanges all of them once."""
+    """Returns a function that exchanges all tensors once."""
     small = [torch.zeros(nbytes // 4) for _ in range(number)]
     large = [torch.zeros(nbytes // 4 * dist.get_world_size()) for _ in range(number if way != "list" else 0)]
     if way == "list":
@@ -34,7 +34,7 @@ def call_of(dist, torch, group, number, nbytes, way):
 
 
 def compare(dist, torch, groups, case, rounds, timing):
-    """timing: the iterations that make a block of a call, and a call's time in one of so many."""
+    """timing chooses the iterations of a block, and measures the time of a call in such a block."""
     number, nbytes, way = case
     calls = {name: call_of(dist, torch, group, number, nbytes, way) for name, group in groups.items()}
     counts = {name: timing.iterations_for(groups[name], call) for name, call in calls.items()}

@@ -1,7 +1,8 @@
-"""Steps of a small convolutional network in DistributedDataParallel, over tutti and over gloo, in turns.
+"""Times steps of a small convolutional network in DistributedDataParallel, with tutti and gloo in turns.
 
-For each width of its hidden layer, which is most of what is sent: a step with each backend and, for the share that
-communication has of gloo's, one that sends nothing. Images are random ones of the size of the digits' (8 × 8).
+For each width of the hidden layer, whose gradients are most of the sent bytes, it measures a step with each backend,
+and a step that sends nothing: this one shows the share of communication in gloo's step. Images are random, and have the
+size of the digits' images (8 × 8).
 """
 import statistics
 import time
@@ -9,7 +10,7 @@ import time
 WIDTHS = (64, 512, 2048)
 BATCH, CHANNELS, CLASSES = 24, 16, 10
 BLOCK_STEPS = 20
-# Steps per second, in times of gloo's, where communication has that share of gloo's step.
+# The goal for the steps per second, in multiples of gloo's. It holds if communication has this share of gloo's step.
 GOAL, GOAL_SHARE = 1.3, 0.3
 
 
@@ -21,7 +22,7 @@ def network(torch, width):
 
 
 class Trainer:
-    """A replica of the network and its optimizer; group None: it sends nothing."""
+    """A replica of the network and its optimizer. With group None it sends nothing."""
 
     def __init__(self, torch, width, group):
         self.torch, self.model = torch, network(torch, width)
@@ -32,7 +33,7 @@ class Trainer:
         self.images, self.labels = torch.randn(BATCH, 1, 8, 8), torch.arange(BATCH) % CLASSES
 
     def block_ms(self, dist):
-        """The mean time of a step, all ranks beginning together."""
+        """The mean time of a step in a block, which all ranks begin together."""
         dist.barrier()
         began = time.perf_counter()
         for _ in range(BLOCK_STEPS):

@@ -1,9 +1,9 @@
-"""tutti beside gloo as backends of torch.distributed: one process group of each, alternating blocks.
+"""Compares tutti and gloo as backends of torch.distributed: one process group of each, alternating blocks.
 
 usage: bench/compare --torch [--python FILE] [--ranks 2] [--sizes 8,64K,…] [--rounds 5] [--ddp] [--coalesced]
                              [--json FILE] [--strict]
 
-Needs a python with torch and the package tutti (tools/setup-python makes one). TUTTI_TRANSPORT=tcp compares TCP with
+Needs a Python with torch and the package tutti (tools/setup-python makes one). TUTTI_TRANSPORT=tcp compares TCP with
 gloo's. The ratio is the median of the rounds' ratios, tutti's time ÷ gloo's, on rank 0.
 """
 import argparse
@@ -46,8 +46,8 @@ def arguments():
                         type=lambda text: [size_of(word) for word in text.split(",") if word],
                         help="bytes of single tensors, '' for none (8,64K,1M,16M,128M)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each size (5)")
-    parser.add_argument("--ddp", action="store_true", help="also the steps of a network that is trained with both")
-    parser.add_argument("--coalesced", action="store_true", help="also many small tensors in one call")
+    parser.add_argument("--ddp", action="store_true", help="also measure the steps of a network with both backends")
+    parser.add_argument("--coalesced", action="store_true", help="also measure many small tensors in one call")
     parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
     return parser.parse_args()
@@ -72,7 +72,7 @@ class Timing:
         return timed(call, iterations)
 
     def iterations_for(self, group, call):
-        """The same on all ranks: about a block's time, by rank 0's clock."""
+        """The iterations that take about BLOCK_S by rank 0's clock. Rank 0 broadcasts the number to all ranks."""
         self.measure(group, call, 2)
         guess = self.measure(group, call, 3)
         count = self.torch.tensor([int(min(max(BLOCK_S * 1e6 / guess, 3), 20_000))])
@@ -94,9 +94,9 @@ def compare(dist, torch, groups, dtype, nbytes, rounds, timing):
 
 
 def overhead(dist, torch):
-    """A call's time in a group of this rank alone, beside a backend that does nothing: both with torch's dispatch.
+    """Times a call in a group of this rank alone, and with a backend that does nothing. Both include torch's dispatch.
 
-    Newer torch hangs a flight recorder of its own on every group but that backend's: its time is told apart.
+    Newer torch adds its flight recorder to every group except those of that backend: its time is a result of its own.
     """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -37,7 +37,7 @@ def curves(rows):
 
 
 def described(report):
-    """A plot's text for readers who do not see it."""
+    """A plot's description for readers who cannot see the plot."""
     ends = []
     for transport, found in panels(report):
         ends.append(f"{transport}: {', '.join(curve.label for curve in found)}")

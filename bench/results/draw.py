@@ -23,7 +23,7 @@ STYLES = {
 OTHER = ("#5A5A5A", "*")
 DASHES = ("-", "--", ":", "-.")
 PANEL_INCHES, HEIGHT_INCHES = 4.4, 4.6
-# Text stays text, and two runs give the same file. The background is white, for dark pages as well.
+# Text is not drawn as paths, and two runs give the same file. The background is white, on dark pages as well.
 SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "tutti", "font.family": "sans-serif", "font.size": 11,
             "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 

@@ -1,7 +1,7 @@
-"""The comparisons of each question: commands of bench/compare and bench/hosts, and the rows that come of their results.
+"""The comparisons of each question: commands of bench/compare and bench/hosts, and the rows made from their results.
 
-A cell is one command whose results are kept even if the time ends before the next one. Cells of a question are in the
-order of their worth.
+A cell is one command whose results are kept even if the time ends before the next cell. The most important cells of a
+question come first.
 """
 import dataclasses
 import statistics
@@ -37,7 +37,7 @@ class Cell:
     name: str
     program: str             # compare or hosts
     arguments: tuple
-    rows: callable           # the rows of the program's JSON
+    rows: callable           # makes the rows from the program's JSON
     blocks: int              # in each round
     environment: tuple = ()  # (name, value)
     block_s: float = BLOCK_S
@@ -50,7 +50,7 @@ class Cell:
 @dataclasses.dataclass(frozen=True)
 class Question:
     name: str
-    weight: int  # its share of the time
+    weight: int  # its share of the time, relative to the other questions
     cells: tuple
     setting: str = COMPARED
     warm_up: str = WARM_UP

@@ -4,9 +4,9 @@ import re
 from . import form
 
 KI, MI = 1024, 1024 * 1024
-# Tables whose times are all longer are in milliseconds.
+# Tables in which no time is shorter are in milliseconds.
 MILLISECONDS_FROM_US = 10_000
-# Sizes that are no multiple of 1024, such as a network's parameters.
+# From this size on, a size that is no multiple of 1024, such as a network's parameters, is in MB.
 MEGABYTES_FROM = 100_000
 MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
 TITLES = {"collective": "collective", "dtype": "type", "ranks": "ranks"}
