@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// Throws CLI::ValidationError with the names there are.
+/// Throws CLI::ValidationError for an unknown name. Its text lists the known names.
 inline Dtype dtype_of(const std::string& name) {
     std::string known;
     for (int i = 0; i < dtype_count; ++i) {

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// Standard output, or standard error where an option sends a file to standard output.
+/// Standard output, or standard error if an option sends a file to standard output.
 class Output {
 public:
     explicit Output(std::FILE* file) : file_(file) {}
@@ -20,7 +20,8 @@ public:
                             std::fflush(file_) != 0))
             errno_ = errno;
     }
-    /// Whether all of it was written. To be asked at the end, or an exit code of 0 is a lie.
+    /// Returns the first write error. A program must check it at its end: it would exit with 0
+    /// after lost output.
     Result<> written(std::string_view what) const {
         if (errno_ == 0) return {};
         return fail_errno(errno_, fmt::format("cannot write {}", what));

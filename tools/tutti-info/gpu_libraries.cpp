@@ -16,7 +16,8 @@ std::string setting(const char* name, const char* otherwise) {
     return value ? value : otherwise;
 }
 
-/// The file of a library that is in this process by now; "" if none has that in its name.
+/// The path of a library that this process has loaded and whose name contains `part`; "" if there
+/// is none.
 std::string file_of(std::string part) {
     std::pair<const std::string, std::string> search{std::move(part), {}};
     ::dl_iterate_phdr(

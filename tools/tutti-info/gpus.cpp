@@ -56,7 +56,7 @@ Section look_at_gpus(const Tree& tree) {
     Section out;
     const std::string version = tree.line("/proc/driver/nvidia/version");
     if (!version.empty()) out.facts.push_back(fact("nvidia driver", version));
-    // Also where no GPU is seen: containers often hide the bus.
+    // Report the libraries even if no GPU is visible: containers often hide the PCI bus.
     out.facts.push_back(fact("cuda library", cuda_driver().text));
     out.facts.push_back(fact("nccl library", nccl().text));
     for (const PciDevice& device : pci_devices(tree))

@@ -14,7 +14,7 @@ std::string human_speed(uint64_t mbits) {
                              : fmt::format("{} Mbit/s", mbits);
 }
 
-// The kernel says -1, or nothing, of interfaces without a speed of their own.
+// For an interface without a speed of its own, the kernel's file contains -1, or cannot be read.
 Fact speed(const Tree& tree, const std::string& path) {
     const auto mbits = tree.number(path + "speed");
     if (!mbits) return {"speed_mbits", nullptr, {}};
@@ -32,7 +32,7 @@ std::vector<std::string> addresses_of(const std::string& name,
 Item look_at(const Tree& tree, const std::string& name, const std::vector<net::Interface>& all) {
     const std::string path = folder + "/" + name + "/";
     const std::vector<std::string> addresses = addresses_of(name, all);
-    // Loopback and tunnels are "unknown" when they work.
+    // The kernel reports the state "unknown" for loopback and tunnels that work.
     const std::string state = tree.line(path + "operstate");
     const uint64_t mtu = tree.number(path + "mtu").value_or(0);
     const std::string driver = tree.link_name(path + "device/driver");

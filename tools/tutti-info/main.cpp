@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
     try {
         const Parsed parsed = parse_options(argc, argv);
         if (parsed.exit_code) return *parsed.exit_code;
-        // Where it is told to log, UCX would do that in the middle of the report.
+        // If UCX has a log level, it writes its log to standard output, in the middle of the
+        // report.
         ::setenv("UCX_LOG_FILE", "stderr", 0);
         const auto report = look(parsed.options);
         // The system's strings may have any encoding: replace invalid bytes instead of throwing.

@@ -101,7 +101,7 @@ Section look_at_memory(const Tree& tree) {
     Section out;
     out.facts = {bytes_fact("total", meminfo(tree, "MemTotal")),
                  bytes_fact("available", meminfo(tree, "MemAvailable"))};
-    // Absent or "max" where nothing limits this group of processes.
+    // The file is missing or contains "max" if the cgroup has no limit.
     if (const auto limit = tree.number("/sys/fs/cgroup/memory.max"))
         out.facts.push_back(bytes_fact("cgroup limit", *limit));
     out.facts.push_back(huge_pages(tree));

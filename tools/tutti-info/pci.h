@@ -13,8 +13,8 @@ struct PciDevice {
     uint32_t vendor = 0;
     uint32_t device = 0;
     uint32_t kind = 0;   // class and subclass: 0x0302 is a 3D controller
-    std::string driver;  // "": none has taken it
-    std::string node;    // of NUMA; "" or "-1": not known
+    std::string driver;  // "": no driver uses the device
+    std::string node;    // NUMA node; "" or "-1": unknown
 };
 
 std::vector<PciDevice> pci_devices(const Tree& tree);

@@ -40,7 +40,8 @@ std::string adapter_name(const PciDevice& device, std::string_view& driver) {
     return device.kind == infiniband_controller ? "an InfiniBand controller" : "";
 }
 
-// Programs drive an adapter through a file of its own. "" if they may, else why not.
+// A program uses an adapter through the adapter's own file in /dev/infiniband. Returns "" if this
+// process may open that file, else the reason.
 std::string verbs_trouble(const Tree& tree, const std::string& device) {
     for (const std::string& name : tree.names(verbs_folder)) {
         if (tree.line(verbs_folder + "/" + name + "/ibdev") != device) continue;

@@ -14,17 +14,17 @@ using Json = nlohmann::ordered_json;
 struct Fact {
     std::string name;  // "huge pages"; the key in JSON is "huge_pages"
     Json value;
-    std::string text;  // for people; of an item's fact: with its name, if it needs that
+    std::string text;  // for people; a fact of an Item repeats the name here if it needs it
 };
 
-/// A fact that people read as programs do.
+/// Makes a fact whose text is the value itself.
 Fact fact(std::string name, Json value);
 
-/// Something that may be there several times: an interface, a device, a transport.
+/// Something of which a machine may have several: an interface, a device, a transport.
 struct Item {
     std::string name;
     std::vector<Fact> facts;
-    std::optional<bool> usable;  // nothing: that is no question
+    std::optional<bool> usable;  // nullopt: the question does not apply
     std::string why_not;
     std::vector<Item> parts;
 };

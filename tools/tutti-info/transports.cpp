@@ -40,7 +40,7 @@ Item item_of(const Device& device) {
             .parts = {}};
 }
 
-/// Which memory messages lie in while they travel.
+/// The kinds of memory that a transport sends from and receives into.
 std::vector<Fact> memory_of(const TransportKind& kind) {
     if (!kind.takes_devices) return {{"memory", {"host"}, "host memory"}};
     const auto takes = kind.takes_devices();

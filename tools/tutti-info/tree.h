@@ -23,7 +23,7 @@ public:
     /// The names in a folder, node2 before node10.
     std::vector<std::string> names(const std::string& folder) const;
     bool exists(const std::string& path) const;
-    /// The last part of where a link leads: a device's driver.
+    /// The last component of a symbolic link's target, such as the name of a device's driver.
     std::string link_name(const std::string& path) const;
 
     std::string real_path(const std::string& path) const { return root_ + path; }

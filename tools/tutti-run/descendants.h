@@ -12,8 +12,8 @@ namespace tutti::run {
 
 class Descendants {
 public:
-    /// From now on this process inherits orphans. Its existing children, from before an exec or for
-    /// its own purposes, do not count as descendants.
+    /// Makes this process the subreaper: from now on it inherits orphans. Its existing children,
+    /// from before an exec or for its own purposes, do not count as descendants.
     static Result<Descendants> adopt();
 
     /// A child that has ended and not been reaped, a rank or an orphan; 0 if there is none.

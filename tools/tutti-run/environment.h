@@ -11,7 +11,7 @@
 namespace tutti::run {
 
 /// The settings that all ranks of a job share. Each job has its own name and, unless the user gave
-/// one, its own secret, so that two jobs on one machine never meet.
+/// one, its own secret, so that the ranks of two jobs on one machine never connect to each other.
 struct Job {
     std::string name;
     std::string secret;
@@ -21,8 +21,8 @@ struct Job {
     bool first_gang = true;   // tutti-run's first gang; it truncates the logs
 };
 
-/// Name, secret and torch's port; the secret is TUTTI_SECRET, the contents of TUTTI_SECRET_FILE, or
-/// random.
+/// Chooses the name, the secret and torch's port. The secret is TUTTI_SECRET, the contents of
+/// TUTTI_SECRET_FILE, or random.
 Result<Job> make_job(const Options& options);
 
 /// "NAME=VALUE" for one rank: this process's variables, the job's as tutti and as torch.distributed

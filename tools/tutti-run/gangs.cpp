@@ -10,14 +10,14 @@ namespace {
 
 struct Outcome {
     int exit_code = 0;
-    bool forced = false;     // no gang may follow,
-    int interrupted_by = 0;  // nor after this signal
+    bool forced = false;     // true: no gang may follow
+    int interrupted_by = 0;  // the signal that ended the job: no gang may follow; 0: none
 };
 
 Result<Outcome> run_gang(const Options& options, Console& console, Deadline deadline, bool first) {
     TUTTI_ASSIGN(UniqueFd signals, capture_signals());
-    TUTTI_ASSIGN(Guardian guardian, Guardian::start());           // forks: while there is no thread
-    TUTTI_ASSIGN(Descendants descendants, Descendants::adopt());  // after the guardian, which stays
+    TUTTI_ASSIGN(Guardian guardian, Guardian::start());  // it forks: no thread may exist yet
+    TUTTI_ASSIGN(Descendants descendants, Descendants::adopt());  // the guardian is no descendant
     TUTTI_ASSIGN(Job job, make_job(options));
     job.first_gang = first;
     std::unique_ptr<TcpStoreServer> store;
@@ -36,7 +36,7 @@ Result<Outcome> run_gang(const Options& options, Console& console, Deadline dead
 }  // namespace
 
 Result<int> run_gangs(const Options& options) {
-    // For all gangs together.
+    // All gangs share the console and the deadline.
     Console console;
     const Deadline deadline = after_s(options.timeout_s);
     int failures = 0;

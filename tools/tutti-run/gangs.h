@@ -1,4 +1,4 @@
-// One job after another: the next gang of ranks once the last has ended.
+// Runs gangs of ranks, one after another. A gang starts when the previous one has ended.
 #pragma once
 
 #include "base/result.h"
@@ -6,8 +6,8 @@
 
 namespace tutti::run {
 
-/// Returns the exit code of all, after options.gangs successful gangs, or after a failed gang that
-/// may not be restarted.
+/// Returns the exit code of tutti-run: after options.gangs successful gangs, or after a failed gang
+/// that may not be restarted.
 Result<int> run_gangs(const Options& options);
 
 }  // namespace tutti::run

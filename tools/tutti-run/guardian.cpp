@@ -11,7 +11,8 @@
 namespace tutti::run {
 namespace {
 
-// Positive numbers are groups to watch, negative ones to forget, 0 is goodbye.
+// Reads messages from tutti-run. A positive number is a process group to watch, a negative number a
+// group to forget. 0 means that tutti-run has ended in order.
 [[noreturn]] void guard(int pipe) {
     std::set<pid_t> groups;
     pid_t message = 0;
@@ -30,7 +31,7 @@ namespace {
 }
 
 void leave_terminal() {
-    ::setsid();  // so that the terminal's signals do not reach it
+    ::setsid();  // so that the terminal's signals do not reach the guardian
     sigset_t all;
     sigfillset(&all);
     ::sigprocmask(SIG_BLOCK, &all, nullptr);
@@ -73,7 +74,7 @@ void Guardian::forget(pid_t group) {
 }
 
 void Guardian::tell(pid_t message) {
-    // If the guardian was killed, the job still continues.
+    // An error means that the guardian was killed. The job continues without it.
     while (::write(pipe_.get(), &message, sizeof message) < 0 && errno == EINTR) {
     }
 }

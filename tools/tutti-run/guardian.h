@@ -1,6 +1,6 @@
-// A small process that outlives tutti-run by a moment: if tutti-run dies without saying goodbye
-// (kill -9), it kills the ranks' process groups. The kernel kills the ranks themselves at their
-// parent's death; the guardian kills the ranks' children.
+// A small process that outlives tutti-run by a moment. If tutti-run dies without an orderly end
+// (kill -9), the guardian kills the ranks' process groups. The kernel kills the ranks themselves at
+// their parent's death; the guardian kills the ranks' children.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@ public:
     Guardian& operator=(Guardian&&) = default;
     ~Guardian();
 
-    /// From now on, until forget(), the group dies with tutti-run.
+    /// Until forget(), the guardian kills the group if tutti-run dies.
     void watch(pid_t group);
     void forget(pid_t group);
 

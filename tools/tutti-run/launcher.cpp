@@ -17,7 +17,8 @@
 namespace tutti::run {
 namespace {
 
-// Once all ranks are gone, output is read this long: another process may still hold their pipes.
+// After the last rank has ended, tutti-run reads output for this time: another process may still
+// hold the ranks' pipes.
 constexpr int drain_ms = 1'000;
 constexpr int longest_poll_ms = 60'000;
 
@@ -31,7 +32,7 @@ rlimit raise_open_files(int ranks) {
     rlimit before{};
     ::getrlimit(RLIMIT_NOFILE, &before);
     rlimit wanted = before;
-    // Two streams, a log and a connection to the store for each rank.
+    // Each rank needs descriptors for two streams, a log and a connection to the store.
     wanted.rlim_cur = std::min<rlim_t>(before.rlim_max,
                                        std::max<rlim_t>(before.rlim_cur, 64 + 8 * rlim_t(ranks)));
     ::setrlimit(RLIMIT_NOFILE, &wanted);
@@ -67,7 +68,7 @@ struct Launcher::RankProcess {
     std::unique_ptr<RankStream> out;
     std::unique_ptr<RankStream> err;
     bool running = true;  // not reaped yet
-    bool watched = true;  // its group, by the guardian
+    bool watched = true;  // the guardian watches its group
 };
 
 struct Launcher::Ready {
@@ -83,12 +84,12 @@ Deadline after_s(double seconds) {
 }
 
 Result<UniqueFd> capture_signals() {
-    ::signal(SIGCHLD, SIG_DFL);  // where it was inherited as ignored, the kernel reaps the ranks
+    ::signal(SIGCHLD, SIG_DFL);  // if it stayed ignored, the kernel would reap the ranks
     ::signal(SIGPIPE, SIG_IGN);
     sigset_t set;
     sigemptyset(&set);
     for (const int signal : {SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
-    // Ignored: started by nohup, or by a script as a job in the background.
+    // nohup, and a script that starts a background job, ignore these signals. They stay ignored.
     for (const int signal : {SIGHUP, SIGINT})
         if (!ignored(signal)) sigaddset(&set, signal);
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
@@ -122,7 +123,7 @@ int Launcher::run() {
     if (first_failure_) return first_failure_->exit_code;
     if (loss_exit_code_ != 0) return loss_exit_code_;
     const bool all_written = !console_.writing();
-    return all_written ? 0 : exit_signal_base + interrupted_by_;  // or it would not have given up
+    return all_written ? 0 : exit_signal_base + interrupted_by_;  // only a signal gives up output
 }
 
 bool Launcher::start_all() {
@@ -167,7 +168,8 @@ Result<std::unique_ptr<Log>> Launcher::open_log(int rank) const {
     return Log::open(fmt::format("{}/rank-{}.log", options_.log_dir, rank), job_.first_gang);
 }
 
-// The ranks' work is worth more than their logs: told at once, and no success in the end.
+// The job continues without a log, because the ranks' work is worth more. The user gets the error
+// at once, and the exit code is not 0.
 void Launcher::tell_log_failure(RankProcess& process) {
     auto error = process.log ? process.log->take_error() : std::nullopt;
     if (!error) return;
@@ -220,8 +222,8 @@ void Launcher::reap() {
     }
 }
 
-// A group without its rank is watched on while it has members: its number is not given to others
-// before it is empty.
+// The guardian watches a group after its rank has ended, as long as the group has members. Until
+// then the kernel does not give the group's number to another process.
 void Launcher::forget_empty_groups() {
     for (const auto& process : processes_) {
         if (!process->watched || process->running || ::kill(-process->pid, 0) == 0) continue;
@@ -250,7 +252,7 @@ void Launcher::handle(const Ready& ready) {
         tell_log_failure(*ready.process);
     } else if (ready.sink != nullptr) {
         ready.sink->write_some();
-        if (running_ == 0) drain_deadline_ = Deadline::after_ms(drain_ms);  // a slow reader
+        if (running_ == 0) drain_deadline_ = Deadline::after_ms(drain_ms);  // for slow readers
         if (ready.sink->broken()) on_broken(*ready.sink);
     } else {
         on_signal();
@@ -259,7 +261,7 @@ void Launcher::handle(const Ready& ready) {
 
 void Launcher::on_broken(const Sink& sink) {
     const std::string why = sink.why_broken();
-    // As for a program that SIGPIPE ends because its reader is gone.
+    // The exit code of a program that SIGPIPE ends because its reader is gone.
     const int exit_code = why.empty() ? exit_signal_base + SIGPIPE : exit_launcher;
     if (ending_) {  // the job is ending for another reason; the ranks' last output is lost
         loss_exit_code_ = exit_code;
@@ -296,7 +298,7 @@ void Launcher::on_timeout() {
     timed_out_ = true;
     const std::string so_far = fmt::format("--timeout: after {} s ", options_.timeout_s);
     if (running_ > 0) {
-        if (ending_) return;  // there is a reason already
+        if (ending_) return;  // the job is already ending for another reason
         forced_exit_code_ = exit_timeout;
         end_ranks(so_far + "still running: " + running_ranks());
     } else if (console_.writing()) {
@@ -312,13 +314,13 @@ void Launcher::on_signal() {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) return;  // reap() follows
     if (signal == SIGUSR1 || signal == SIGUSR2) {
-        signal_ranks(signal, false);  // a helper of the rank's without a handler would die of it
+        signal_ranks(signal, false);  // not to the group: a rank's helper may have no handler
         return;
     }
     give_up_output_ = running_ == 0;
     signal_ranks(signal, true);
     if (signal == SIGHUP && running_ > 0) {
-        hung_up_ = true;  // the ranks decide what it means: a program may only reload
+        hung_up_ = true;  // the ranks decide: a program may reload its settings
         return;
     }
     if (signal == SIGTERM || interrupted_by_ != 0) end_ranks({});
@@ -344,7 +346,7 @@ void Launcher::on_exit(RankProcess& process) {
     const int unknown = reaped < 0 ? errno : 0;
     process.running = false;
     if (--running_ == 0) {
-        descendants_.end();  // the other ranks may have used the processes that a rank left
+        descendants_.end();  // not earlier: another rank may use what a rank left
         drain_deadline_ = Deadline::after_ms(drain_ms);
     }
     if (unknown != 0)
@@ -357,7 +359,7 @@ void Launcher::on_exit(RankProcess& process) {
 void Launcher::on_failure(int rank, int exit_code, const std::string& how) {
     if (!first_failure_) first_failure_ = Failure{rank, exit_code};
     if (hung_up_ && exit_code == exit_signal_base + SIGHUP) interrupted_by_ = SIGHUP;
-    if (ending_) return;  // it was told to
+    if (ending_) return;  // tutti-run has told the rank to end
     std::string text = fmt::format("rank {} {}", rank, how);
     if (options_.keep_going || running_ == 0) {
         say(text);
@@ -371,7 +373,7 @@ void Launcher::end_ranks(const std::string& why) {
     ending_ = true;
     if (!why.empty()) say(why);
     signal_ranks(SIGTERM, true);
-    signal_ranks(SIGCONT, true);  // a stopped process would not see the first
+    signal_ranks(SIGCONT, true);  // a stopped process handles SIGTERM when it continues
     kill_deadline_ = after_s(std::max(1e-3, options_.grace_s));
 }
 

@@ -19,24 +19,24 @@
 
 namespace tutti::run {
 
-/// Blocks the signals that tutti-run hands on; they are then read from the descriptor. Before any
-/// thread starts, so that none of them takes a signal.
+/// Blocks the signals that tutti-run passes on, and returns a descriptor that reads them. Call it
+/// before any thread starts, so that no thread takes a signal.
 Result<UniqueFd> capture_signals();
 
-/// In so many seconds, however few or many; 0: never.
+/// The deadline in this number of seconds, of any size. 0: never.
 Deadline after_s(double seconds);
 
 class Launcher {
 public:
-    /// job_deadline: of the whole job, which may have more gangs than this one.
+    /// job_deadline: the deadline of the whole job, which may have more gangs than this one.
     Launcher(const Options& options, const Job& job, Console& console, Deadline job_deadline,
              UniqueFd signals, Guardian guardian, Descendants descendants);
     ~Launcher();
     Launcher(const Launcher&) = delete;
 
-    /// Runs the job; the exit code for the whole.
+    /// Runs the job, and returns its exit code.
     int run();
-    /// After run(): the signal that was to end the job; 0: none.
+    /// After run(): the signal that told the job to end; 0: none.
     int interrupted_by() const { return interrupted_by_; }
     /// After run(): whether a deadline, a failure to start or broken output ended it, and neither a
     /// signal nor the ranks.
@@ -91,10 +91,10 @@ private:
     int running_ = 0;
     std::optional<Failure> first_failure_;
     std::optional<int> forced_exit_code_;
-    int loss_exit_code_ = 0;  // once a log, or output while ending, could not be written
+    int loss_exit_code_ = 0;  // not 0: output was lost, of a log or of a job that ends
     bool ending_ = false;
-    int interrupted_by_ = 0;  // the last signal to end; 0: none
-    bool hung_up_ = false;    // SIGHUP was handed on, which ends the job where a rank dies of it
+    int interrupted_by_ = 0;  // the last signal that told the job to end; 0: none
+    bool hung_up_ = false;    // SIGHUP was passed on: the job ends if a rank dies of it
     bool timed_out_ = false;
     bool give_up_output_ = false;
     Deadline job_deadline_;

@@ -24,7 +24,7 @@ struct Options {
     bool bind = false;
     int hosts_act = 0;  // 0: all ranks on this host
     int gangs = 1;      // one after another
-    int restarts = 0;   // of gangs that failed
+    int restarts = 0;   // at most, after failed gangs
     double timeout_s = 0;
     double grace_s = 3;
     std::string transport;

@@ -73,7 +73,7 @@ Result<std::unique_ptr<Log>> Log::open(const std::string& path, bool fresh) {
 }
 
 Log::~Log() {
-    if (!broken_ && seam_.unfinished()) std::fputc('\n', file_);  // the next gang writes on here
+    if (!broken_ && seam_.unfinished()) std::fputc('\n', file_);  // the next gang appends here
     std::fclose(file_);
 }
 
@@ -101,7 +101,7 @@ RankStream::RankStream(UniqueFd from, Sink& to, std::string prefix, Log* log)
     : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), log_(log) {}
 
 void RankStream::read_some() {
-    static std::array<char, 65536> buffer;  // a pipe's; not on the stack, which may be small
+    static std::array<char, 65536> buffer;  // as large as a pipe; the stack may be small
     const ssize_t got = ::read(from_.get(), buffer.data(), buffer.size());
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (got > 0) {

@@ -17,7 +17,8 @@ namespace tutti::run {
 /// which writes whole lines.
 class Seam {
 public:
-    /// Whether a line that another left unfinished has to be ended before this text, not empty.
+    /// Whether a newline must end another writer's unfinished line before this text. The text must
+    /// not be empty.
     bool breaks(std::string_view text, int writer) {
         const bool another = unfinished_by_ != 0 && unfinished_by_ != writer;
         unfinished_by_ = text.back() == '\n' ? 0 : writer;
@@ -38,7 +39,8 @@ public:
     bool wants_write() const { return at_ < pending_.size() && !broken(); }
     /// tutti-run stops reading the ranks' output while its own reader is this far behind.
     bool full() const { return wants_write() && pending_.size() - at_ > max_pending_bytes; }
-    /// Once poll() says writable. Never blocks; the reader's going away makes broken() true.
+    /// Call it when poll() reports the descriptor as writable. Never blocks. If the reader has
+    /// closed the pipe, broken() is true afterwards.
     void write_some();
     bool broken() const { return error_ != 0; }
     /// The reason why output was lost; empty if the reader has closed the pipe.
@@ -55,15 +57,16 @@ private:
     int error_ = 0;
 };
 
-/// Both, from the first gang to the last.
+/// tutti-run's standard output and standard error. All gangs share them.
 class Console {
 public:
     Console();
     Sink& out() { return out_; }
-    /// If both streams are one file, the output's: one queue keeps lines whole and in order.
+    /// If both streams are one file, the sink of standard output: one queue keeps lines whole and
+    /// in order.
     Sink& error() { return one_ ? out_ : err_; }
     std::array<Sink*, 2> sinks() { return {&out_, &err_}; }
-    /// A line of tutti-run's own.
+    /// Prints a message of tutti-run as one line.
     void say(const std::string& text);
     bool writing() const { return out_.wants_write() || err_.wants_write(); }
     bool broken() const { return out_.broken() || err_.broken(); }
@@ -74,14 +77,14 @@ private:
     const bool one_;
 };
 
-/// A file that a rank's output is written to as well.
+/// The log of a rank (--log-dir), which gets a copy of the rank's output.
 class Log {
 public:
     static Result<std::unique_ptr<Log>> open(const std::string& path, bool fresh);
     ~Log();
     Log(const Log&) = delete;
     Log& operator=(const Log&) = delete;
-    /// After an error nothing more.
+    /// After an error it writes nothing.
     void write(std::string_view text, int writer);
     void flush();
     /// The file's first error; a second call returns none.
@@ -100,7 +103,7 @@ private:
 /// One stream (standard output or error) of one rank.
 class RankStream {
 public:
-    /// log: nullptr, or the rank's, which outlives this.
+    /// log: the rank's log, which must outlive this object, or nullptr.
     RankStream(UniqueFd from, Sink& to, std::string prefix, Log* log);
     /// Reads the available bytes and passes whole lines on; a last line without newline only at the
     /// end.
@@ -112,11 +115,11 @@ public:
 private:
     void add(std::string_view text);
     void emit(std::string_view text);
-    // A line that gets longer than this is handed on in pieces.
+    // A line that gets longer than this is passed on in pieces.
     static constexpr std::size_t max_line_bytes = 1 << 20;
     inline static int count_ = 0;
 
-    const int number_ = ++count_;  // as a writer
+    const int number_ = ++count_;  // identifies this stream as a writer of `to_`
     UniqueFd from_;
     Sink& to_;
     std::string prefix_;

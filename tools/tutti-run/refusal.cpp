@@ -18,7 +18,7 @@ std::string search_path(const std::vector<std::string>& environment) {
     constexpr std::string_view name = "PATH=";
     for (const std::string& entry : environment)
         if (entry.starts_with(name)) return entry.substr(name.size());
-    return "/bin:/usr/bin";  // execvp's
+    return "/bin:/usr/bin";  // the default of execvp
 }
 
 // The file that the name stands for, as execvp finds it; empty if there is none.
@@ -37,7 +37,7 @@ std::string find_program(const std::string& program, const std::vector<std::stri
 
 // The interpreter that a script's first line names; empty if the file is no script.
 std::string interpreter_of(const std::string& path) {
-    constexpr std::size_t longest_line_bytes = 256;  // that the kernel reads
+    constexpr std::size_t longest_line_bytes = 256;  // the kernel reads no more of the line
     std::string line(longest_line_bytes, '\0');
     std::ifstream file(path, std::ios::binary);
     file.read(line.data(), static_cast<std::streamsize>(line.size()));
@@ -47,7 +47,7 @@ std::string interpreter_of(const std::string& path) {
     return line.substr(start, line.find_first_of(std::string_view(" \t\n\0", 4), start) - start);
 }
 
-// For exec's errno.
+// The advice for an errno of exec.
 std::string_view advice_for(int cause) {
     switch (cause) {
         case EACCES:

@@ -1,4 +1,4 @@
-// Why a rank's program could not be executed.
+// Explains why a rank's program could not be executed.
 #pragma once
 
 #include <string>

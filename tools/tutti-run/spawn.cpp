@@ -38,7 +38,7 @@ struct ChildPlan {
     int input = -1;
     int out = -1;
     int err = -1;
-    int status = -1;  // takes errno if exec fails
+    int status = -1;  // the child writes errno to it if exec fails
     pid_t parent = 0;
     const SpawnRequest* request = nullptr;
 };
@@ -55,7 +55,7 @@ void reset_signals() {
 [[noreturn]] void run_child(ChildPlan& plan) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != plan.parent) ::_exit(1);  // it died before prctl could tell
+    if (::getppid() != plan.parent) ::_exit(1);  // tutti-run died before prctl took effect
     ::dup2(plan.input, STDIN_FILENO);
     ::dup2(plan.out, STDOUT_FILENO);
     ::dup2(plan.err, STDERR_FILENO);
@@ -67,7 +67,7 @@ void reset_signals() {
     }
     ::setrlimit(RLIMIT_NOFILE, &plan.request->open_files);
     reset_signals();
-    environ = plan.environment.data();  // its PATH, not ours, says where the program is
+    environ = plan.environment.data();  // execvp searches the rank's PATH, not tutti-run's
     ::execvp(plan.arguments[0], plan.arguments.data());
     const int cause = errno;
     [[maybe_unused]] const ssize_t written = ::write(plan.status, &cause, sizeof cause);

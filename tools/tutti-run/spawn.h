@@ -18,7 +18,7 @@ struct SpawnRequest {
     std::vector<std::string> environment;
     bool inherit_stdin = false;  // else /dev/null
     std::optional<int> core;     // pin to it
-    rlimit open_files{};         // this process's limit before it raised it
+    rlimit open_files{};         // tutti-run's own limit before it raised that
 };
 
 struct Spawned {
@@ -27,8 +27,8 @@ struct Spawned {
     UniqueFd err;
 };
 
-/// Returns once the program really runs. Code::invalid and sys_errno: exec refused; anything else:
-/// no process could be made.
+/// Returns when exec has succeeded or failed. Code::invalid with sys_errno: exec failed. Any other
+/// code: no process could be made.
 Result<Spawned> spawn(const SpawnRequest& request);
 
 /// The cores that this process may run on.

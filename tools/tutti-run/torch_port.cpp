@@ -22,7 +22,7 @@ Result<UniqueFd> bind_any(const sockaddr* any, socklen_t bytes) {
 }
 
 Result<UniqueFd> bind_any() {
-    sockaddr_in6 v6{};  // of IPv4, too
+    sockaddr_in6 v6{};  // the socket takes IPv4, too
     v6.sin6_family = AF_INET6;
     if (auto fd = bind_any(reinterpret_cast<const sockaddr*>(&v6), sizeof v6)) return fd;
     sockaddr_in v4{};

@@ -15,7 +15,7 @@ std::size_t row_of(const Experiment& e) {
     return traits_of(e.collective).cut == Cut::whole ? 1 : static_cast<std::size_t>(e.ranks);
 }
 
-// Elements of the message or of each block, rounded down to as many for everyone.
+// The elements of the message or of each block, rounded down to the same number for every rank.
 std::size_t count_of(const Experiment& e) {
     return e.bytes / dtype_bytes(e.dtype) / row_of(e);
 }
@@ -34,7 +34,7 @@ LayoutRequest layout_of(const Experiment& e, const Choice& choice, const Schedul
     return cut_for(std::move(l), schedule, reducer, choice.message_bytes);
 }
 
-// The cost model's, of a medium of the simulated network.
+// The cost model's constants for a medium of the simulated network.
 Constants constants_of(const Medium& medium, const Network& network) {
     constexpr double kib = 1024, us = 1e6;
     Constants constants{};
@@ -65,7 +65,7 @@ Result<Choice> choose(const Experiment& e) {
     input.inner_constants = constants_of(e.network.memory, e.network);
     input.constants =
         input.one_host ? input.inner_constants : constants_of(e.network.wire, e.network);
-    // The smallest of any transport's, as all of them may be used.
+    // Take the smallest limit of all transports, because the selection may use any of them.
     input.max_message_bytes = mapped_cell_bytes;
     Question question;
     question.collective = e.collective;

@@ -1,4 +1,5 @@
-// One simulation as the library would run it: its selection, its tiles, its chunks.
+// Simulates a collective as the library would run it: with the library's selection, tiles and
+// chunks.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ struct Experiment {
     Rank root = 0;
     uint64_t bytes = 0;  // of the larger buffer
     Dtype dtype = Dtype::float32;
-    std::string_view algorithm;  // "": the selection's
-    uint32_t lanes = 0;          // 0: the selection's
+    std::string_view algorithm;  // "": the selection chooses
+    uint32_t lanes = 0;          // 0: the selection chooses
     Network network;
     bool record = false;
 };
@@ -26,8 +27,8 @@ struct Experiment {
 /// Which ranks share a host.
 Hosts hosts_of(const Experiment& experiment);
 
-/// The library's choice if all its transports may be used. Never an intrinsic, which has no
-/// schedule.
+/// The library's choice if it may use all its transports. It is never an intrinsic, because an
+/// intrinsic has no schedule.
 Result<Choice> choose(const Experiment& experiment);
 
 struct Outcome {
@@ -36,7 +37,8 @@ struct Outcome {
     Report report;
 };
 
-/// invalid: a bad network; unsupported: the algorithm, and the error lists the existing ones.
+/// Errors: invalid for a bad network; unsupported for an unknown algorithm, with a list of the
+/// existing ones.
 Result<Outcome> run(const Experiment& experiment);
 
 }  // namespace tutti::sim

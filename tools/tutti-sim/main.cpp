@@ -1,4 +1,4 @@
-// tutti-sim: a collective's algorithms on a network that is described, not there.
+// tutti-sim: simulates the algorithms of a collective on a network that the options describe.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -75,7 +75,7 @@ Result<Table> simulate_table(const Options& o, const std::string& name) {
         }
         if (!outcome) return wrap(outcome.error(), name);
         const bool repeated = !table.rows.empty() && table.rows.back().bytes == outcome->bytes;
-        if (repeated) continue;  // rounded down to the same size
+        if (repeated) continue;  // two sizes were rounded down to the same bytes
         table.rows.push_back(row_of(*outcome, chosen.name == name));
         table.reports.push_back(std::move(outcome->report));
     }

@@ -35,7 +35,7 @@ struct Parsed {
 };
 Parsed parse_options(int argc, char** argv);
 
-/// begin, begin × factor, … up to end; a barrier has but 0.
+/// The sizes begin, begin × factor, … up to end. A barrier has only the size 0.
 std::vector<uint64_t> sizes_of(const Options& options);
 
 }  // namespace tutti::sim

@@ -23,10 +23,10 @@ struct Row {
 
 struct Table {
     std::string algorithm, summary;
-    std::string_view steps;  // how a rank's grow with their number
-    std::string refusal;     // not empty: why it cannot serve this many ranks
+    std::string_view steps;  // how the steps of a rank grow with the number of ranks
+    std::string refusal;     // not empty: why it cannot run with this number of ranks
     std::vector<Row> rows;
-    std::vector<Report> reports;  // for --json, as the rows
+    std::vector<Report> reports;  // for --json, one for each row
 };
 
 Row row_of(const Outcome& outcome, bool chosen);

@@ -18,7 +18,7 @@ constexpr Unit bandwidths[] = {{"Kbit", 1e3 / 8},  {"Mbit", 1e6 / 8}, {"Gbit", 1
                                {"Tbit", 1e12 / 8}, {"KB", 1e3},       {"MB", 1e6},
                                {"GB", 1e9},        {"TB", 1e12}};
 
-// A number from 0 to a sensible most, and one of the units right behind it.
+// Parses a number from 0 to a sensible limit, directly followed by one of the units.
 template <std::size_t n>
 std::optional<double> parse(std::string_view text, const Unit (&units)[n]) {
     double value = 0;

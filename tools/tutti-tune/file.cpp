@@ -20,14 +20,15 @@
 namespace tutti::tune {
 namespace {
 
-// A neighbour's choice, or tutti's own, is kept where it is as good: no line for noise.
+// If the algorithm of the smaller size, or tutti's own choice, takes at most this many times the
+// best time, it is kept: a difference that is noise gets no line.
 constexpr double as_good = 1.03;
 
 std::string sums_of(const Found& found) {
     return fmt::format("sums={}", found.widening);
 }
 
-// A line's words are those before its comment, as for parse_tuning.
+// The words of a line before its comment, as parse_tuning reads them.
 std::istringstream words_of(const std::string& line) {
     return std::istringstream(line.substr(0, line.find('#')));
 }
@@ -64,14 +65,14 @@ bool replaced(const std::string& line, const Found& found) {
 // The parts of an old file that stay, in the order in which they are written again.
 struct Kept {
     std::string top;    // comments
-    std::string title;  // of our machine's section
+    std::string title;  // the header of this machine's section
     std::string ours;   // the other lines of this machine's section
     std::string others;
 };
 
 Kept kept_of(const std::string& text, const Found& found, const std::string& machine) {
     Kept kept;
-    std::string notes;  // comments: they go where the line goes that they stand before
+    std::string notes;  // comments, which stay with the line that follows them
     bool begun = false, in_ours = false;
     std::istringstream in(text);
     for (std::string line; std::getline(in, line);) {
@@ -104,7 +105,7 @@ std::string constants_line(const Found& found) {
     return line + "\n";
 }
 
-// Between two sizes the border is half-way, by factors.
+// The border between two measured sizes: their geometric mean.
 std::size_t border(std::size_t low, std::size_t high) {
     return static_cast<std::size_t>(
         std::sqrt(static_cast<double>(low) * static_cast<double>(high)));
@@ -162,7 +163,7 @@ Result<std::string> read(const std::string& path) {
 
 // Follows symbolic links, also dangling ones, so that the file is replaced and the link stays.
 std::string target(std::filesystem::path path) {
-    constexpr int most_links = 40;  // the kernel's
+    constexpr int most_links = 40;  // the kernel's limit
     std::error_code none;
     for (int i = 0; i < most_links && std::filesystem::is_symlink(path, none); ++i)
         path = path.parent_path() / std::filesystem::read_symlink(path, none);
@@ -176,12 +177,12 @@ Result<std::string> make_beside(const std::string& path) {
     return fail_errno(errno, fmt::format("cannot write the file '{}'", path));
 }
 
-// The old file's rights, or the default ones of a new file; mkostemp gives rights to the owner
-// only.
+// The permissions of the old file, or the default permissions of a new file. mkostemp gives
+// permissions to the owner only.
 mode_t rights_of(const std::string& path) {
     struct stat now {};
     if (::stat(path.c_str(), &now) == 0) return now.st_mode & 07777;
-    const mode_t mask = ::umask(077);  // there is no other way to ask
+    const mode_t mask = ::umask(077);  // umask() is the only way to read the mask
     ::umask(mask);
     return 0666 & ~mask;
 }

@@ -19,7 +19,7 @@ struct Found {
 /// The new file's text: the found rules first, then the other rules of the old file.
 std::string updated(const std::string& old_text, const Found& found, const std::string& machine);
 
-/// Whether write_tuning could do it: to be known before everything is measured.
+/// Checks before the measurement whether write_tuning will be able to write the file.
 Result<> check_tuning(const std::string& path);
 /// Reads the old file if there is one, and replaces it.
 Result<> write_tuning(const std::string& path, const Found& found);

@@ -15,8 +15,7 @@ namespace tutti::tune {
 namespace {
 
 constexpr double good_enough = 1.10;
-constexpr double trust =
-    0.01;  // in the constants so far, of what the measurements tell little about
+constexpr double trust = 0.01;  // the weight of the old constants where measurements say little
 
 std::string line_of(const Cell& cell) {
     const double ratio = 1 / cell.best().ratio;

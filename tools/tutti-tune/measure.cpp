@@ -12,7 +12,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int fewest_rounds = 7, most_rounds = 21;
-// A median needs these rounds. From then on, measuring ends when its time is up.
+// These rounds always run, because a median needs them. After them, measuring ends when its time is
+// over.
 constexpr int rounds_in_any_case = 3;
 constexpr int first_blocks = 4;
 constexpr double first_block_us = 1000;
@@ -116,8 +117,8 @@ Result<> Bench::largest(std::vector<double>& values) {
     return comm_.calls().run(call, values.data(), values.data());
 }
 
-// About how long one run takes, the same on all ranks: the fastest of a few, because a single slow
-// one is no reason to give an algorithm up.
+// Estimates the time of one run, with the same result on all ranks. Takes the fastest of a few
+// blocks, because a single slow block must not exclude an algorithm.
 Result<double> Bench::first_us(Runner& runner, const Call& call) {
     TUTTI_TRY(block_us(runner, call));  // connects, and touches the memory
     double best = std::numeric_limits<double>::max();
@@ -139,7 +140,7 @@ Result<int> Bench::agree_on_rounds(std::vector<Runner>& runners, const Call& cal
         once_us.push_back(us);
     }
     const double best_us = *std::min_element(once_us.begin(), once_us.end());
-    double round_us = 0;  // with every candidate once
+    double round_us = 0;  // each candidate runs once
     for (const double us : once_us)
         if (us <= hopeless * best_us) round_us += us;
     const int rounds =

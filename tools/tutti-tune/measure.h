@@ -25,7 +25,8 @@ struct Cell {
     std::string chosen;     // by tutti
     std::vector<Time> times;
 
-    /// By ratio: phases of the machine in which all is slow count for nothing.
+    /// The algorithm with the smallest ratio. A ratio does not depend on phases in which the whole
+    /// machine is slow.
     const Time& best() const;
     const Time* of(const std::string& algorithm) const;
 };
@@ -38,7 +39,7 @@ std::vector<Call> calls_of(Collective collective, const Options& options, Rank r
 class Bench {
 public:
     Bench(Communicator& comm, const Options& options);
-    /// Takes so long; longer only for the fewest rounds that there must be. Collective.
+    /// Takes this number of seconds, or longer if the fewest rounds need more. Collective.
     Result<Cell> measure(const Call& call, double seconds);
 
 private:
