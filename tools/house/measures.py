@@ -24,7 +24,7 @@ TEXT_MAKER = re.compile(r"\b(?:fail(?:_rank|_device|_errno)?|invalid|wrap|log::w
 
 
 def without_comments_and_strings(text):
-    """The code alone. Line breaks stay, so that line numbers do."""
+    """The text without comments, and with empty literals. Line breaks stay, so that line numbers stay the same."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
 
     def blank(found):
@@ -81,7 +81,7 @@ def member_function(declaration, class_name):
     destructors, operators and overrides."""
     text = re.sub(r"\b(public|protected|private)\s*:(?!:)", "", declaration).strip()
     if not re.match(r"template\b", text):
-        text = text.partition("{")[0]  # of a member's initial value
+        text = text.partition("{")[0]  # before a member's initial value
     if re.match(r"(using|typedef|friend|enum|class|struct|union|static_assert)\b", text):
         return None
     text = re.sub(r"^template\s*<.*?>\s*(?=[\w\[])", "", text, flags=re.DOTALL)
@@ -176,7 +176,7 @@ def python_blocks(text):
 
 
 def is_headless(comment):
-    """Does the comment open with a clause that names no actor? A question or a sentence with one later passes."""
+    """Does the comment open with a clause that names no actor? A question, or a clause that names one later, passes."""
     if not HEADLESS.match(comment) or WITH_ACTOR.match(comment):
         return False
     first = re.split(r"(?<=[.?!:])\s", comment)[0]
@@ -199,8 +199,8 @@ def _statements(text):
 
 
 def errors_without_advice(text):
-    """(line, statement) where an error that its caller can correct is made, and not all have .advice(…) in the same
-    statement. A function that hands its arguments on to fail() gets the advice from its caller."""
+    """(line, statement) of each statement that makes an error which its caller can correct, and gives no .advice(…) for
+    it. A function that passes its arguments on to fail() gets the advice from its caller."""
     for line, code in _statements(text):
         made = len(CALLERS_ERROR.findall(code))
         if made > code.count(".advice(") and "std::forward<" not in code:
@@ -238,7 +238,7 @@ def lines_of_body(text, line):
     code = without_comments_and_strings(text)
     begin = sum(map(len, code.splitlines(keepends=True)[:max(line - 1, 0)]))
     opens = code.find("{", begin)
-    # A function that the compiler made has no body there: a declaration ends first.
+    # A function that the compiler generates has no body there: a semicolon comes before a brace.
     ends = code.find(";", begin)
     if opens < 0 or 0 <= ends < opens:
         return 0
@@ -246,9 +246,9 @@ def lines_of_body(text, line):
 
 
 def is_stop(name, text, line):
-    """Whether a function is a stop of a walk through the code: something that a reader has to read. That leaves out
-    constructors, destructors and operators, as the count of member functions does; lambdas, which are read where they
-    stand; and bodies of one statement, three lines at most, which their names tell."""
+    """Whether a reader who follows a call has to read this function (a stop). These do not count: constructors,
+    destructors and operators, as in the count of member functions; lambdas, which are read in their place; and bodies
+    of at most three lines (one statement), which the function's name explains."""
     bare = re.sub(r"<[^<>]*>", "", re.sub(r"<[^<>]*>", "", name.replace("(anonymous namespace)::", ""))).split("(")[0]
     if "operator" in bare or "lambda" in name or re.search(r"\b(\w+)::~?\1$", bare):
         return False

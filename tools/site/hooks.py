@@ -6,21 +6,21 @@ from mkdocs.structure.files import File
 
 
 def on_config(config):
-    """Gives headings the anchors that links have on the hosting platform, too."""
+    """Gives headings the same anchors as the hosting platform."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = lambda words, separator: pages.slug(words)
     return config
 
 
 def on_files(files, config):
-    """Adds the pages outside docs/ from where they lie."""
+    """Adds the pages outside docs/, from their folders in the repository."""
     for name in pages.outside():
         files.append(File.generated(config, name, abs_src_path=str(pages.SOURCE / name)))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Leads links to the pages of the site. Of a link to another file of the repository, its text and the file's name
-    remain: the site has no copy of the sources."""
+    """Points links at the pages of the site. A link to another file of the repository becomes its text and the file's
+    name, because the site has no copy of the sources."""
     place = page.file.src_uri
     name = place if place in pages.outside() else f"{pages.DOCS}/{place}"
 

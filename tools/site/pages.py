@@ -59,7 +59,7 @@ def headings(text):
 
 
 def anchors(text):
-    """The anchors of a page's headings. Of two equal headings only the first: the generator names the other's."""
+    """The anchors of a page's headings. Equal headings give one anchor: the generator names the other ones'."""
     return {slug(words) for _, _, words in headings(text)}
 
 
