@@ -54,7 +54,7 @@ double largest_difference(const std::vector<std::string>& paths) {
                                                  paths.front(), first.size()));
         for (std::size_t i = 0; i < losses.size(); ++i) {
             const double difference = std::fabs(losses[i] - first[i]);
-            // not a number compares as no difference otherwise
+            // std::max would take a NaN for no difference
             largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()
                                              : std::max(largest, difference);
         }

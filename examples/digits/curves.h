@@ -23,7 +23,7 @@ private:
 };
 
 /// The largest difference of a loss between the first curve and the others. Throws
-/// std::runtime_error for a file that is none, or of another length.
+/// std::runtime_error for a file that is not a curve, or that has another length.
 double largest_difference(const std::vector<std::string>& paths);
 
 }  // namespace digits

@@ -19,7 +19,8 @@ struct CloseGz {
     void operator()(gzFile file) const { gzclose(file); }
 };
 
-// Takes the next number of a comma-separated line; false if there is none from 0 to limit.
+// Removes the next number from a comma-separated line. Returns false if the line does not begin
+// with a number from 0 to limit.
 bool take_number(std::string_view& line, int limit, int& value) {
     const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
     if (error != std::errc() || value < 0 || value > limit) return false;

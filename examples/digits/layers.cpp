@@ -7,7 +7,7 @@ namespace digits {
 namespace {
 
 constexpr double epsilon = 1e-5;
-constexpr double running_share = 0.1;  // of a batch in the running statistics
+constexpr double running_share = 0.1;  // the weight of a batch in the running statistics
 
 }  // namespace
 
@@ -70,7 +70,7 @@ namespace {
 struct Norm {
     Values x, y;
     tutti_buffer gamma, beta;
-    tutti_buffer mean, variance;  // computed
+    tutti_buffer mean, variance;  // computed parameters
 };
 
 void normalise_with_running(tutti::Model& model, const Norm& n) {
@@ -89,7 +89,7 @@ void normalise_with_running(tutti::Model& model, const Norm& n) {
         });
 }
 
-// sums: of the samples, of their squares, and last how many samples there are.
+// Fills sums: the sums of the values, the sums of their squares and, last, the number of samples.
 void add_sums(tutti::Model& model, const Values& x, tutti_buffer sums) {
     const int64_t width = x.width;
     model.operation(
@@ -141,7 +141,8 @@ void normalise_forward(const tutti::Step& s, const Norm& n, tutti_buffer totals)
     }
 }
 
-// The statistics have gradients too: they go to the sums, and from there to everyone's samples.
+// The statistics have gradients too. These go to the sums, and from there to the samples of all
+// replicas.
 void normalise_backward(const tutti::Step& s, const Norm& n, tutti_buffer totals) {
     const int64_t width = n.x.width;
     const double count = s.data<double>(totals)[2 * width];

@@ -25,24 +25,28 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& o) {
-    app.add_option("--epochs", o.epochs, "times through the training images (default 30)")
+    app.add_option("--epochs", o.epochs, "passes over the training images (default 30)")
         ->check(CLI::PositiveNumber);
     app.add_option("--batch", o.training.batch, "images per step, over all ranks (default 64)")
         ->check(CLI::PositiveNumber);
-    app.add_option("--devices", o.training.devices, "of each rank (default 1)")
+    app.add_option("--devices", o.training.devices, "devices of each rank (default 1)")
         ->check(CLI::PositiveNumber);
-    app.add_option("--execution", o.execution, "serial or dag (default serial)")
+    app.add_option("--execution", o.execution, "order of execution: serial or dag (default serial)")
         ->check(CLI::IsMember({"serial", "dag"}));
     app.add_option("--lr", o.training.rate, "learning rate (default 0.05)")
         ->check(CLI::PositiveNumber);
-    app.add_option("--momentum", o.training.momentum, "of the steps (default 0.9)");
-    app.add_option("--seed", o.training.seed, "of weights and order (default 1)");
-    app.add_option("--data", o.data, "the images (default: digits.csv.gz that comes with it)");
-    app.add_option("--curve", o.curve, "write epoch,loss,accuracy there");
-    app.add_option("--min-accuracy", o.min_accuracy, "fail below this (default 0.95)");
-    app.add_option("--compare", o.compare, "no training: compare the losses of these curves")
+    app.add_option("--momentum", o.training.momentum, "momentum of the steps (default 0.9)");
+    app.add_option("--seed", o.training.seed,
+                   "seed of the weights and of the order of images (default 1)");
+    app.add_option("--data", o.data,
+                   "file of the images (default: the digits.csv.gz of this example)");
+    app.add_option("--curve", o.curve, "write epoch,loss,accuracy to this file");
+    app.add_option("--min-accuracy", o.min_accuracy,
+                   "fail below this test accuracy (default 0.95)");
+    app.add_option("--compare", o.compare, "do not train, but compare the losses of these curves")
         ->type_name("FILE");
-    app.add_option("--within", o.within, "how far they may be apart (default 1e-5)");
+    app.add_option("--within", o.within,
+                   "largest difference that --compare accepts (default 1e-5)");
 }
 
 int compare(const Options& o) {

@@ -22,7 +22,7 @@ tutti::Losses build_forward(tutti::Model& model, bool training);
 /// SGD with momentum.
 void build_update(tutti::Model& model, double rate, double momentum, double lr_scale);
 
-/// Random weights, small enough for tanh; device 0's.
+/// Gives device 0 random weights, small enough for tanh.
 void initialise(tutti::Trainer& trainer, uint64_t seed);
 /// Every value that must be the same on all replicas.
 std::vector<double> values_of(const tutti::Trainer& trainer, int device);

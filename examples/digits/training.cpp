@@ -39,7 +39,7 @@ tutti::TrainerSpec Training::training_spec() {
     return spec;
 }
 
-// Every rank tests its own images on its own: no communicator.
+// Every rank tests its own images by itself, so the specification has no communicator.
 tutti::TrainerSpec Training::testing_spec() {
     const std::size_t images = std::max(dataset_.training.size(), dataset_.test.size());
     const auto capacity = static_cast<int64_t>((images - 1) / replicas() + 1);
@@ -64,7 +64,7 @@ std::vector<int64_t> Training::share_out(std::span<const Image* const> images) {
     return sizes;
 }
 
-// This rank's part of the sum of the losses.
+// Trains one batch. Returns this rank's part of the sum of the losses.
 double Training::train_batch(std::span<const Image* const> batch) {
     const std::vector<int64_t> samples = share_out(batch);
     const auto total = static_cast<double>(trainer_.step(samples));

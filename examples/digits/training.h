@@ -25,7 +25,7 @@ struct Epoch {
 
 class Training {
 public:
-    /// Rank 0's initial parameters go to everyone.
+    /// All ranks get rank 0's initial parameters.
     Training(tutti::Communicator& comm, Dataset dataset, const TrainingOptions& options);
 
     Epoch run_epoch();

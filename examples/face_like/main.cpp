@@ -25,7 +25,7 @@ struct Options {
     std::string execution = "serial";
 };
 
-/// This rank's samples of a global batch, the same for every number of ranks taken together.
+/// This rank's samples of a global batch. The global batch is the same for every number of ranks.
 std::vector<std::size_t> share_of(const std::vector<std::size_t>& order, std::size_t begin,
                                   const tutti::Communicator& comm) {
     std::vector<std::size_t> own;
@@ -55,7 +55,7 @@ int run(const Options& options) {
     for (int epoch = begin; epoch < options.epochs; ++epoch) {
         std::vector<std::size_t> order = all_of(data.training.size());
         std::mt19937_64 random(seed +
-                               static_cast<uint64_t>(epoch));  // so that a resumed run goes on
+                               static_cast<uint64_t>(epoch));  // a resumed run gets the same order
         digits::shuffle(order, random);
         loss = 0;
         for (std::size_t at = 0; at < order.size(); at += global_batch)
@@ -76,13 +76,15 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
     Options options;
     CLI::App app("Recognition with classes spread over the ranks");
-    app.add_option("--epochs", options.epochs, "in all, those before a checkpoint included");
-    auto* checkpoint =
-        app.add_option("--checkpoint", options.checkpoint, "written after every epoch");
-    app.add_flag("--resume", options.resume, "go on from the checkpoint")->needs(checkpoint);
-    app.add_option("--execution", options.execution, "serial or dag (default serial)")
+    app.add_option("--epochs", options.epochs,
+                   "number of epochs, including those before a checkpoint");
+    auto* checkpoint = app.add_option("--checkpoint", options.checkpoint,
+                                      "file for a checkpoint after every epoch");
+    app.add_flag("--resume", options.resume, "continue from the checkpoint")->needs(checkpoint);
+    app.add_option("--execution", options.execution,
+                   "order of execution: serial or dag (default serial)")
         ->check(CLI::IsMember({"serial", "dag"}));
-    app.add_option("--expect", options.expect, "fail below this accuracy");
+    app.add_option("--expect", options.expect, "fail below this test accuracy");
     CLI11_PARSE(app, argc, argv);
     try {
         return run(options);

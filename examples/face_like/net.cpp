@@ -26,7 +26,7 @@ tutti_status product(void*, int ta, int tb, size_t m, size_t n, size_t k, const 
                      const float* b, float beta, float* c) {
     const auto number = [](size_t value) { return static_cast<int>(value); };
     if (m == 0 || n == 0) return TUTTI_OK;
-    // A BLAS wants leading dimensions of at least 1, also where there is nothing to add up.
+    // A BLAS requires leading dimensions of at least 1, even if there is nothing to add up.
     const auto leading = [&](size_t value) { return std::max(1, number(value)); };
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
                 number(m), number(n), number(k), 1, a, leading(ta ? m : k), b, leading(tb ? k : n),
@@ -34,7 +34,8 @@ tutti_status product(void*, int ta, int tb, size_t m, size_t n, size_t k, const 
     return TUTTI_OK;
 }
 
-/// The same numbers on every rank, which fills the whole and takes its rows.
+/// Returns the same numbers on every rank. Each rank makes the whole matrix, and then takes its own
+/// rows.
 Floats random_weights(std::size_t rows, std::size_t columns, unsigned seed) {
     std::mt19937 random(seed);
     const float spread = std::sqrt(2.0F / static_cast<float>(columns));
@@ -105,7 +106,8 @@ void Net::build_input(tutti::Model& m) {
     });
 }
 
-// The loss is the mean over all ranks' samples as it is, so gradients add up without a scale.
+// The loss already is the mean over the samples of all ranks, so the gradients are added up without
+// a scale.
 tutti::Losses Net::build_forward(tutti::Model& m) {
     return {classify(m, embed(m, m.find("x")), m.find("labels"))};
 }

@@ -39,13 +39,13 @@ public:
     Net(tutti::Communicator& comm, const NetOptions& options);
     Net(const Net&) = delete;
 
-    /// One step with this rank's samples; the loss over all ranks' samples.
+    /// Runs one step with this rank's samples. Returns the loss over all ranks' samples.
     double train(const Batch& batch);
-    /// The share of the samples (the same on every rank) that is recognised.
+    /// The share of the samples (the same on every rank) that the net recognises.
     double accuracy(const Batch& batch);
-    /// Every rank; shards are stored once.
+    /// Collective. Each shard is stored once.
     void save(const std::string& path, int epoch);
-    /// The epochs that the checkpoint has behind it.
+    /// Loads a checkpoint. Returns the number of epochs that it has completed.
     int load(const std::string& path);
 
 private:
@@ -65,7 +65,7 @@ private:
     NetOptions options_;
     int64_t first_ = 0, own_ = 0;  // this rank's classes
     std::unique_ptr<tutti_sharded_fc, Destroy> fc_;
-    const Batch* batch_ = nullptr;  // of the current step
+    const Batch* batch_ = nullptr;  // the batch of the current step
     std::optional<tutti::Trainer> trainer_;
 };
 

@@ -13,8 +13,8 @@ struct Grey {
 };
 
 std::vector<uint8_t> encode_png(const Grey& image);
-/// Colours become grey. Throws std::runtime_error with libpng's reason, and for images with more
-/// pixels than max_pixels: their size is what the file says, and memory is taken for it.
+/// Colours become grey. Throws std::runtime_error with libpng's reason, and for an image with more
+/// pixels than max_pixels: the file itself states its size, and decoding allocates memory for that.
 Grey decode_png(std::span<const uint8_t> file, uint32_t max_pixels);
 
 }  // namespace imagenet_like

@@ -15,15 +15,15 @@ void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, 
              float beta, float* c) {
     const auto number = [](int64_t value) { return static_cast<int>(value); };
     if (m == 0) return;
-    // A BLAS wants leading dimensions of at least 1, also where there is nothing to add up.
+    // A BLAS requires leading dimensions of at least 1, even if there is nothing to add up.
     const auto leading = [&](int64_t value) { return std::max(1, number(value)); };
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
                 number(m), number(n), number(k), 1, a, leading(ta ? m : k), b, leading(tb ? k : n),
                 beta, c, number(n));
 }
 
-/// Calls with each place in the columns and the channels' place in the image that it comes from, -1
-/// for the border.
+/// Calls call(column, place) for each patch pixel: `column` is its index in the columns, `place`
+/// the index of its first channel in the images, or -1 for the border.
 void each_patch(const Values& x, const Values& y, int64_t stride, int64_t images,
                 const auto& call) {
     int64_t column = 0;

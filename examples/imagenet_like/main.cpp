@@ -36,40 +36,44 @@ struct Options {
 
 void add_options(CLI::App& app, Options& o) {
     app.add_option("data", o.data, "the folder that imagenet_like_pack made")->required();
-    app.add_option("--epochs", o.epochs, "in all, those before a restart included (default 8)")
+    app.add_option("--epochs", o.epochs,
+                   "number of epochs, including those before a restart (default 8)")
         ->check(CLI::PositiveNumber);
     auto* batch = app.add_option("--batch", o.training.batch,
-                                 "images a step, over all devices of all ranks (default 64)");
+                                 "images per step, over all devices of all ranks (default 64)");
     batch->check(CLI::PositiveNumber);
-    app.add_option("--batch-per-device", o.batch_per_device, "instead of --batch")
+    app.add_option("--batch-per-device", o.batch_per_device,
+                   "images per step and device, instead of --batch")
         ->check(CLI::PositiveNumber)
         ->excludes(batch);
     app.add_option("--lr", o.training.schedule.rate,
                    "learning rate for 64 images a step; grows with the batch (default 0.2)")
         ->check(CLI::PositiveNumber);
     app.add_option("--warmup-epochs", o.training.schedule.warmup_epochs,
-                   "in which the rate rises (default 1)")
+                   "epochs in which the learning rate rises (default 1)")
         ->check(CLI::NonNegativeNumber);
-    app.add_option("--devices", o.training.devices, "of each rank (default 1)")
+    app.add_option("--devices", o.training.devices, "devices of each rank (default 1)")
         ->check(CLI::PositiveNumber);
-    app.add_option("--execution", o.execution, "serial or dag (default serial)")
+    app.add_option("--execution", o.execution, "order of execution: serial or dag (default serial)")
         ->check(CLI::IsMember({"serial", "dag"}));
-    app.add_option("--seed", o.training.seed, "of weights, order and moved images (default 1)");
-    auto* checkpoints = app.add_option("--checkpoints", o.checkpoints,
-                                       "a folder: go on from the newest there, add one an epoch");
+    app.add_option("--seed", o.training.seed,
+                   "seed of weights, order and moved images (default 1)");
+    auto* checkpoints =
+        app.add_option("--checkpoints", o.checkpoints,
+                       "folder: continue from its newest checkpoint, and add one per epoch");
     app.add_option("--epochs-per-gang", o.epochs_per_gang,
-                   "end after so many, for the next gang to go on (default: all of them)")
+                   "end after this number of epochs; the next gang continues (default: all)")
         ->check(CLI::PositiveNumber)
         ->needs(checkpoints);
     app.add_option("--log", o.log, "add epoch,loss,top1,top5,images_per_s to this file");
-    app.add_option("--progress", o.progress, "auto, always or never (default auto)")
+    app.add_option("--progress", o.progress, "progress bar: auto, always or never (default auto)")
         ->transform(CLI::CheckedTransformer(
             std::map<std::string, Progress::When>{{"auto", Progress::When::automatic},
                                                   {"always", Progress::When::always},
                                                   {"never", Progress::When::never}}));
     app.add_flag("--efficiency", o.efficiency,
-                 "first let rank 0 train a little alone, and compare");
-    app.add_option("--min-top1", o.min_top1, "fail if fewer of the test images are right");
+                 "first train some steps on rank 0 alone, and print the scaling efficiency");
+    app.add_option("--min-top1", o.min_top1, "fail if a smaller share of the test images is right");
 }
 
 struct Sets {
@@ -122,7 +126,7 @@ private:
     Progress progress_;
 };
 
-// Rank 0's images a second with its share of the batch, while the other ranks wait.
+// Returns the images per second of rank 0 with its share of the batch, while the other ranks wait.
 double measure_alone(const Options& o, const Sets& sets, tutti::Communicator& comm) {
     double images_per_s = 0;
     if (comm.rank() == 0) {
@@ -182,7 +186,7 @@ int run(Options& o) {
     if (!training.in_step())
         throw std::runtime_error(
             fmt::format("rank {}: the replicas' parameters differ", comm.rank()));
-    if (epoch < o.epochs) return 0;  // the next gang's
+    if (epoch < o.epochs) return 0;  // the next gang continues
     report.end(score, seconds > 0 ? images / seconds : 0, alone);
     if (score.top1 >= o.min_top1) return 0;
     report.say(fmt::format("imagenet_like: top-1 is below {:g} %", 100 * o.min_top1));

@@ -18,7 +18,7 @@ tutti::Losses build_forward(tutti::Model& model, bool training);
 /// SGD with momentum; weights decay.
 void build_update(tutti::Model& model, double momentum, double decay, double lr_scale);
 
-/// Random weights; device 0's.
+/// Gives device 0 random weights.
 void initialise(tutti::Trainer& trainer, uint64_t seed);
 
 }  // namespace imagenet_like

@@ -14,7 +14,7 @@ constexpr double running_share = 0.1;
 struct Norm {
     Values x, y;
     tutti_buffer gamma, beta;
-    tutti_buffer mean, variance;  // computed
+    tutti_buffer mean, variance;  // computed parameters
 };
 
 /// y = scale · x + offset, for each channel.
@@ -51,7 +51,8 @@ void apply(const tutti::Step& s, const Norm& n, const auto& moments_of) {
         for (int64_t k = 0; k < channels; ++k) y[k] = std::max(0.0F, x[k] * scale[k] + offset[k]);
 }
 
-// sums: of the values, of their squares, and last how many there are of each channel.
+// Fills sums: the sums of the values, the sums of their squares and, last, the number of values of
+// each channel.
 void add_sums(tutti::Model& model, const Values& x, tutti_buffer sums) {
     const int64_t channels = x.channels, pixels = x.pixels();
     model.operation(
@@ -91,7 +92,7 @@ void forward(const tutti::Step& s, const Norm& n, tutti_buffer totals) {
     }
 }
 
-// Σ dy and Σ dy (x - mean), of this replica's values that were not cut off.
+// Σ dy and Σ dy (x - mean), over the values of this replica that ReLU did not set to 0.
 std::vector<double> gradient_sums(const tutti::Step& s, const Norm& n, const double* totals) {
     const int64_t channels = n.x.channels;
     std::vector<double> sums(static_cast<std::size_t>(2 * channels)), mean(sums.size() / 2);
@@ -111,7 +112,8 @@ std::vector<double> gradient_sums(const tutti::Step& s, const Norm& n, const dou
     return sums;
 }
 
-// The statistics have gradients too: they go to the sums, and from there to everyone's images.
+// The statistics have gradients too. These go to the sums, and from there to the images of all
+// replicas.
 void backward(const tutti::Step& s, const Norm& n, tutti_buffer totals) {
     const int64_t channels = n.x.channels;
     const double *all = s.data<double>(totals), count = all[2 * channels];

@@ -98,7 +98,7 @@ void run(const Options& o) {
     if (o.images.empty()) digits = digits::load_dataset(o.digits, 0, o.seed);
     std::vector<Item> items = o.images.empty() ? digit_items(digits) : folder_items(o.images);
     std::mt19937_64 random(o.seed);
-    digits::shuffle(items, random);  // or the test part would be the last classes
+    digits::shuffle(items, random);  // else the test part would be the last classes
     const auto test =
         static_cast<std::size_t>(o.test_share * static_cast<double>(items.size()) + 0.5);
     fs::create_directories(o.output);
@@ -117,12 +117,14 @@ int main(int argc, char** argv) {
         app.add_option("output", o.output, "the folder for train-NNN.rec and test-NNN.rec")
             ->required();
         app.add_option("--images", o.images, "a folder with a folder of PNG files for each class");
-        app.add_option("--digits", o.digits, "else: digits.csv.gz (default: examples/digits)");
-        app.add_option("--files", o.files, "of the training part (default 2)")
+        app.add_option("--digits", o.digits,
+                       "without --images: the digits.csv.gz to pack (default: examples/digits)");
+        app.add_option("--files", o.files, "number of files of the training part (default 2)")
             ->check(CLI::Range(1, 999));
-        app.add_option("--test-share", o.test_share, "of the images (default 0.2)")
+        app.add_option("--test-share", o.test_share,
+                       "share of the images for testing (default 0.2)")
             ->check(CLI::Range(0.0, 0.9));
-        app.add_option("--seed", o.seed, "of the shuffling (default 1)");
+        app.add_option("--seed", o.seed, "seed of the shuffling (default 1)");
         CLI11_PARSE(app, argc, argv);
         run(o);
         return 0;

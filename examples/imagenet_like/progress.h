@@ -1,4 +1,4 @@
-// A line that fills while an epoch runs; for people, so not in pipes and files.
+// A progress bar for an epoch. It is for people, so by default pipes and files get none.
 #pragma once
 
 #include <chrono>
@@ -11,14 +11,15 @@ namespace imagenet_like {
 class Progress {
 public:
     enum class When { automatic, always, never };
-    /// automatic: if stream is a terminal. Behind tutti-run on one, whole lines, not as often.
+    /// automatic: draws if stream is a terminal. Under a tutti-run that writes to a terminal,
+    /// prints whole lines, less often.
     Progress(When when, std::FILE* stream);
     ~Progress() { clear(); }
     Progress(const Progress&) = delete;
 
-    /// Draws at most ten times a second, and at the end; lines every two seconds.
+    /// Draws at most ten times a second, and at the end. Prints whole lines every two seconds.
     void show(const std::string& what, std::size_t done, std::size_t all, double images_per_s);
-    /// Takes the line away, so that others may write.
+    /// Removes the line, so that other output can follow.
     void clear();
 
 private:

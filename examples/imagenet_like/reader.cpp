@@ -13,7 +13,7 @@
 namespace imagenet_like {
 namespace {
 
-// A generator for one purpose: neighbouring numbers give unrelated ones.
+// A generator for one purpose. Neighbouring arguments give unrelated sequences.
 std::mt19937_64 random_of(uint64_t seed, uint64_t epoch, uint64_t which) {
     std::seed_seq words{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
                         static_cast<uint32_t>(epoch), static_cast<uint32_t>(which),
@@ -66,7 +66,7 @@ std::size_t Reader::steps_per_epoch() const {
 
 const Step& Reader::next() {
     std::unique_lock lock(mutex_);
-    // The thread ends every wait: by a step, by its failure, or by its end.
+    // The thread of the reader ends every wait: with a step, with an error, or when its epochs end.
     changed_.wait(lock, [this] { return !ready_.empty() || ended_; });
     if (ready_.empty()) {
         if (failure_) std::rethrow_exception(failure_);

@@ -17,8 +17,8 @@ namespace imagenet_like {
 /// The entries of one epoch, each once, in an order that follows from seed and epoch alone.
 std::vector<uint32_t> epoch_order(std::size_t entries, uint64_t seed, uint64_t epoch);
 
-/// Part number part of parts of a list: together they have each item once, and their sizes differ
-/// by one at most.
+/// Part number `part` of a list that is divided into `parts` parts. Together they have each item
+/// once, and their sizes differ by one at most.
 std::span<const uint32_t> share_of(std::span<const uint32_t> list, std::size_t part,
                                    std::size_t parts);
 
@@ -28,7 +28,7 @@ struct Batch {
     std::vector<int64_t> labels;
     std::vector<uint32_t> entries;
 };
-/// One for each device of this process.
+/// One batch for each device of this process.
 using Step = std::vector<Batch>;
 
 struct ReaderOptions {
@@ -67,15 +67,15 @@ private:
 
     const RecordSet& records_;
     const ReaderOptions options_;
-    Bytes file_;  // the thread's
+    Bytes file_;  // only the thread uses it
     Step current_;
 
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Step> ready_;
     std::exception_ptr failure_;
-    bool ended_ = false;    // nothing more will come
-    bool stopped_ = false;  // nothing more is wanted
+    bool ended_ = false;    // the thread adds no more steps
+    bool stopped_ = false;  // the destructor tells the thread to end
     std::thread thread_;
 };
 

@@ -40,7 +40,7 @@ static_assert(sizeof(Entry) == 24);
 /// below is a std::runtime_error with the file, the entry and what to do.
 class RecordWriter {
 public:
-    /// For exactly that many images.
+    /// For exactly this number of images.
     RecordWriter(std::string path, std::size_t images);
     void add(uint32_t label, std::span<const uint8_t> image);
     void finish();
@@ -61,7 +61,7 @@ public:
     const std::string& path() const { return path_; }
     std::size_t size() const { return index_.size(); }
     uint32_t label(std::size_t entry) const { return index_[entry].label; }
-    /// The image, its checksum right. From any thread.
+    /// Reads an image and checks its checksum. Any thread may call it.
     void read(std::size_t entry, Bytes& image) const;
 
 private:
@@ -80,7 +80,7 @@ public:
     RecordSet(const std::string& folder, const std::string& part);
 
     std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
-    /// Reads the image and returns its label. From any thread.
+    /// Reads the image and returns its label. Any thread may call it.
     uint32_t read(std::size_t entry, Bytes& image) const;
     /// "FILE, entry 17", for messages.
     std::string name_of(std::size_t entry) const;

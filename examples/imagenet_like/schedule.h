@@ -16,9 +16,9 @@ struct Schedule {
 
     /// Linear in the batch: Goyal et al., arXiv 1706.02677, section 2.1.
     double peak() const { return rate * static_cast<double>(batch) / 64; }
-    /// epoch counts from 0, with the part that is done. Rises in equal steps from a tenth of the
-    /// peak (section 2.2 there), then falls along a cosine (Loshchilov and Hutter, arXiv
-    /// 1608.03983).
+    /// epoch counts from 0; its fraction is the part of the epoch that is done. The rate rises in
+    /// equal steps from a tenth of the peak (section 2.2 there), then falls along a cosine
+    /// (Loshchilov and Hutter, arXiv 1608.03983).
     double at(double epoch) const {
         if (epoch < warmup_epochs) return peak() * (0.1 + 0.9 * epoch / warmup_epochs);
         const double done = (epoch - warmup_epochs) / std::max(epochs - warmup_epochs, 1e-9);

@@ -63,7 +63,7 @@ tutti::TrainerSpec Training::training_spec() {
     return spec;
 }
 
-// Every rank tests its own images on its own: no communicator.
+// Every rank tests its own images by itself, so the specification has no communicator.
 tutti::TrainerSpec Training::testing_spec() {
     tutti::TrainerSpec spec;
     spec.devices = options_.devices;
@@ -89,7 +89,7 @@ ReaderOptions Training::reader_options() const {
 void Training::read_from(int epoch) {
     ReaderOptions options = reader_options();
     options.begin_epoch = static_cast<uint64_t>(epoch);
-    // The next epoch is read ahead while this one is tested and saved.
+    // The reader's thread reads the next epoch while this process tests and saves this one.
     options.end_epoch =
         std::max(options.begin_epoch + 1, static_cast<uint64_t>(options_.schedule.epochs));
     reader_.reset();
@@ -97,7 +97,7 @@ void Training::read_from(int epoch) {
     next_epoch_ = epoch;
 }
 
-// This rank's part of the sum of the losses.
+// Runs one step. Returns this rank's part of the sum of the losses.
 double Training::step(double epoch) {
     current_ = &reader_->next();
     const std::vector<double> rate{options_.schedule.at(epoch)};
@@ -133,7 +133,7 @@ Epoch Training::run_epoch(int epoch, const Watch& watch) {
 
 double Training::measure(int steps) {
     read_from(0);
-    step(0);  // memory is touched, files are opened
+    step(0);  // the first step touches memory and opens files
     double images = 0;
     const Clock::time_point begin = Clock::now();
     for (int i = 1; i <= steps; ++i) {

@@ -35,8 +35,8 @@ struct Score {
 
 class Training {
 public:
-    /// comm null: this process alone. Rank 0's initial parameters go to everyone. The sets outlive
-    /// the training.
+    /// With comm == nullptr this process trains alone. All ranks get rank 0's initial parameters.
+    /// The sets must outlive the training.
     Training(tutti::Communicator* comm, const RecordSet& training, const RecordSet& test,
              const TrainingOptions& options);
 
@@ -47,14 +47,16 @@ public:
     /// Epochs count from 0 and follow one another. Throws std::runtime_error if the ranks did not
     /// read every image exactly once.
     Epoch run_epoch(int epoch, const Watch& watch);
-    /// The images a second of so many steps, after which the net is of no use for anything else.
+    /// Returns the images per second of this number of steps. It changes the parameters: the net is
+    /// of no use for anything else afterwards.
     double measure(int steps);
-    /// With the running statistics, on all images of the test part.
+    /// Tests all images of the test part, with the running statistics.
     Score score();
     /// Whether all replicas hold the same parameters and statistics, bit for bit.
     bool in_step();
 
-    /// All that a run goes on from. Refused for a run with another batch, seed or number of images.
+    /// Save and load all state from which a run continues. load() refuses a checkpoint of a run
+    /// with another batch, seed or number of images.
     void save(const std::string& path, int epochs_done);
     void load(const std::string& path);
 

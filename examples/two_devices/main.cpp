@@ -87,7 +87,8 @@ int main(int argc, char** argv) {
     try {
         std::string execution = "serial";
         CLI::App app("Fits a line on two devices.", "two_devices");
-        app.add_option("--execution", execution, "serial or dag (default serial)")
+        app.add_option("--execution", execution,
+                       "order of execution: serial or dag (default serial)")
             ->check(CLI::IsMember({"serial", "dag"}));
         CLI11_PARSE(app, argc, argv);
         return train(execution == "dag");
