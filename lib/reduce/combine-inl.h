@@ -31,14 +31,14 @@ struct Wide {
 // Hardware keeps the payload of the first of two NaN operands, but a compiler may swap the operands
 // of + and *. These fix the order, or pass the same NaN twice, so that the result is the same in
 // every loop on every rank.
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET <= HWY_AVX2
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 #define TUTTI_IN_ORDER(name, instruction)                                              \
     template <class V>                                                                 \
     HWY_INLINE V name(V a, V b) {                                                      \
         __asm__("v" instruction " %2, %1, %0" : "=v"(a.raw) : "v"(a.raw), "v"(b.raw)); \
         return a;                                                                      \
     }
-#elif HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#elif HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 #define TUTTI_IN_ORDER(name, instruction)                          \
     template <class V>                                             \
     HWY_INLINE V name(V a, V b) {                                  \
