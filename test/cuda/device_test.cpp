@@ -10,6 +10,7 @@
 #include "cuda/links.h"
 #include "cuda/memory.h"
 #include "support/catch.h"
+#include "support/sanitized.h"
 
 using namespace tutti;
 using namespace tutti::device;
@@ -103,7 +104,8 @@ TEST_CASE("memory_of: recognises the stack and the heap without the driver") {
     const int asked_before = fake_cuda_asked();
     for (int i = 0; i < 1000; ++i)
         REQUIRE_FALSE(memory_of(i % 2 == 0 ? &on_stack : on_heap.get())->on_device());
-    REQUIRE(fake_cuda_asked() == asked_before);
+    // A sanitizer keeps heap and locals in mappings of its own, for which the driver must be asked.
+    if (!test::sanitized) REQUIRE(fake_cuda_asked() == asked_before);
 }
 
 TEST_CASE("event: orders streams, and is passed when what it marks is done") {
