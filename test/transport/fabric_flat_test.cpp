@@ -1,5 +1,6 @@
 // The flat exchange over a library that misbehaves, and over one that peers misuse.
 #include <array>
+#include <random>
 
 #include "fabric/slot_board.h"
 #include "transport/fake_port.h"

@@ -1,4 +1,6 @@
 // The fabric's engine over a library that misbehaves, and over peers that do.
+#include <random>
+
 #include "transport/all_channels.h"
 #include "transport/fake_port.h"
 #include "transport/lane_driver.h"

@@ -2,9 +2,9 @@
 // and the dependency in meson.build.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "transport/endpoints.h"
@@ -40,8 +40,13 @@ using Buffer = std::vector<std::byte>;
 
 inline Buffer pattern(std::size_t bytes, uint64_t seed) {
     Buffer out(bytes);
-    std::minstd_rand random(static_cast<uint32_t>(seed % 1'000'003 + 1));
-    for (std::byte& b : out) b = static_cast<std::byte>(random() >> 8);
+    // Words, because bytes one by one took a third of the thread sanitizer's time.
+    uint64_t word = seed;
+    for (std::size_t at = 0; at < bytes; at += sizeof word) {
+        word = word * 0x5851f42d4c957f2d + 0x14057b7ef767814f;
+        const uint64_t mixed = word ^ word >> 32;
+        std::memcpy(out.data() + at, &mixed, std::min(sizeof mixed, bytes - at));
+    }
     return out;
 }
 

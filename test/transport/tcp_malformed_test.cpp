@@ -1,5 +1,7 @@
 // Frames that break the rules, from a peer that knows the secret: the connection ends with a cause,
 // and nothing else suffers.
+#include <random>
+
 #include "transport/posted/flow_table.h"
 #include "transport/tcp_fixture.h"
 

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <cstdlib>
+#include <random>
 
 #include "support/sanitized.h"
 #include "transport/tcp_fixture.h"
