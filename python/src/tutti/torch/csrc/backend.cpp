@@ -292,7 +292,7 @@ std::shared_ptr<Group> Backend::duplicate() {
     return noting([&] { return whole->split(0, rank_); });
 }
 
-#if TUTTI_TORCH_AT_LEAST(2, 6)
+#if TUTTI_TORCH_AT_LEAST(2, 7)
 c10d::ErrorType Backend::getError() {
     switch (reaper_->ended_by()) {
         case TUTTI_OK:

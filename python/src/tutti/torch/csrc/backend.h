@@ -70,7 +70,7 @@ public:
     c10::intrusive_ptr<c10d::Backend> split(
         const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
         const c10::intrusive_ptr<c10d::Backend::Options>& options);
-#if TUTTI_TORCH_AT_LEAST(2, 6)
+#if TUTTI_TORCH_AT_LEAST(2, 7)
     c10d::ErrorType getError();
 #endif
     /// The exception of the latest failed call, or the one that ended the group; NULL if none.
