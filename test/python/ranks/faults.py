@@ -89,7 +89,7 @@ def work_of_a_lost_rank():
     # It is known by now: this one fails when it is issued.
     raises(tutti.torch.PeerLostError, "rank 1", dist.all_reduce, x, group=other)
     backend = tutti.torch.backend_of(other)
-    if hasattr(backend, "get_error"):  # torch 2.6 and newer
+    if hasattr(backend, "get_error"):  # torch 2.7 and newer
         assert str(backend.get_error()).endswith("COMM_ERROR"), backend.get_error()
     # Torch's own threads keep the text alone.
     raises(dist.DistBackendError, "rank 1", loss.backward)
