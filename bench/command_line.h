@@ -55,7 +55,7 @@ inline std::string not_negative(const std::string& text) {
                              "give 0 or a number above it");
 }
 
-/// What a program prints for a usage error. The texts of CLI11's own checks have no advice.
+/// The text that a program prints for a usage error. The texts of CLI11's own checks have no advice.
 inline std::string usage_error(const CLI::App* app, const CLI::Error& error) {
     std::string text = app->get_name() + ": " + error.what();
     if (!has_advice(text))
