@@ -31,7 +31,11 @@ public:
     /// Sends the contribution to every member that has not been sent it and has room.
     void send(SlotBoard& board, SlotStream& stream);
     /// From any thread: a stream has an unsent contribution that the owner does not know of yet.
-    void publish() { added_.store(true, std::memory_order_seq_cst); }
+    /// Pairs with the owner's exchange in send_unsent(), which makes the `unsent` of every
+    /// publishing thread visible. An exchange, because a plain store of a second thread would end
+    /// the first thread's release sequence. It runs only if the engine's flag was taken, and costs
+    /// no more than a sequentially consistent store.
+    void publish() { added_.exchange(true, std::memory_order_seq_cst); }
     bool any_added() const { return added_.load(std::memory_order_seq_cst); }
     /// Sends published contributions, and those for which there was no room before.
     void send_unsent() {

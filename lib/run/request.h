@@ -78,7 +78,11 @@ struct Request {
     int64_t stall_ns = 0;           // time of the next inquiry to the other ranks
     int64_t stuck_ns = 0;           // after a loss, time since which nothing has moved; 0: it moves
 
-    bool done() const { return code.load(std::memory_order_acquire) != Code::in_progress; }
+    /// Pairs with publish(): a thread that sees the code sees the error and the buffers. seq_cst
+    /// because this is also a waiting thread's last look before it sleeps: either it sees the code,
+    /// or the thread that stores the code sees the sleeper (Waiting::wake_sleepers). On x86 the
+    /// load costs no more than an acquire.
+    bool done() const { return code.load(std::memory_order_seq_cst) != Code::in_progress; }
     /// The same for a thread that may know of the end from the completion. The completion fires
     /// before the code is stored, because the request may be freed once the code is there. If it
     /// has fired, this spins until the code is stored.

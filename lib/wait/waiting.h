@@ -45,6 +45,11 @@ public:
     template <SleepWork Work>
     void sleep(Work& work, int64_t limit_ms) {
         sleepers_.fetch_add(1);
+        // Pairs with add_pending(), which a thread calls after it has queued an operation (with a
+        // relaxed count, Stream::queued) and before wake_sleepers(). If this load misses the
+        // addition, that thread sees the sleeper. If it sees the addition, this thread sees the
+        // queued operation when it announces its sleep and checks.
+        static_cast<void>(pending());
         wakeups_.sleep(work, static_cast<int>(limit_ms));
         sleepers_.fetch_sub(1);
     }

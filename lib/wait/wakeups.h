@@ -70,7 +70,10 @@ public:
     void count_waiters(int change) { waiters_.fetch_add(change); }
     /// A call returns. If the kernel has not taken all of its output, the service thread sends it.
     void returns() {
-        if (unsent_.load(std::memory_order_relaxed) > 0) wake_for_unsent();
+        // Pairs with sleep_idle(): this thread has subtracted itself from waiters_ before, and the
+        // service thread reads waiters_ after unsent_ has grown. seq_cst, so that one of the two
+        // threads sees the output; on x86 the load costs no more than a relaxed one.
+        if (unsent_.load(std::memory_order_seq_cst) > 0) wake_for_unsent();
     }
 
     // For the service thread only; with manual progress, for the thread that takes its place.

@@ -92,8 +92,11 @@ MappedSender::~MappedSender() {
 }
 
 bool MappedSender::can_push() {
-    // Pairs with release(): the reader no longer reads the payload when this thread overwrites it.
-    return cell_of(memory_, position_).turn.load(std::memory_order_acquire) == position_;
+    // Pairs with the reader's store of the turn in release(): the reader no longer reads the
+    // payload when this thread overwrites it. seq_cst because this is also the sender's last look
+    // between arm(true) and sleeping: either it sees the turn, or the reader's release() sees
+    // writer_sleeps. On x86 the load costs no more than an acquire.
+    return cell_of(memory_, position_).turn.load(std::memory_order_seq_cst) == position_;
 }
 
 std::byte* MappedSender::reserve_large() {
@@ -216,7 +219,8 @@ const std::byte* MappedReceiver::large_message(const Cell& cell) {
 
 void MappedReceiver::release() {
     Cell& cell = cell_of(memory_, position_);
-    // Ordered as in publish().
+    // Pairs with the sender's arm() and can_push(), as publish() pairs with this class's arm() and
+    // has_message().
     cell.turn.store(position_ + mapped_cells, std::memory_order_seq_cst);
     ++position_;
     if (control_->writer_sleeps.load(std::memory_order_seq_cst) != 0) peer_.doorbell->ring();

@@ -67,7 +67,9 @@ private:
         pool.examined_.store(true, std::memory_order_seq_cst);
         for (int cell = 0; cell < static_cast<int>(credits_per_channel) && !found.data; ++cell) {
             const uint32_t bit = 1U << cell;
-            if ((pool.free_.fetch_and(~bit, std::memory_order_acquire) & bit) == 0) continue;
+            // Acquire pairs with give(), as in claim(). Release pairs with claim(): the pool's
+            // taking thread, which sees no free cell, then also sees the examiner.
+            if ((pool.free_.fetch_and(~bit, std::memory_order_acq_rel) & bit) == 0) continue;
             CellPool::Large& large = pool.large_[static_cast<std::size_t>(cell)];
             if (large.bytes >= bytes) found = std::exchange(large, {});
             pool.give(cell);
