@@ -79,20 +79,25 @@ void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
     e.bytes.store(bytes, release);
     e.ring.store(ring, release);
     e.start.store(ticks(), release);
-    e.state.store(State::running, release);
+    e.status.store(status_of(number, State::running, Code::ok), release);
     // Pairs with the first acquire in read(): a reader that sees the sequence sees the fields.
     e.sequence.store(tag.sequence, release);
     last_.store(tag.sequence, release);
 }
 
-void Recorder::end(const Tag& tag, Code code) {
-    CallEntry* const place = entry(operation_number(tag));
+void Recorder::end(const Tag& tag, Code code, bool by_issuer) {
+    const uint64_t number = operation_number(tag);
+    CallEntry* const place = entry(number);
     if (!place || place->sequence.load(relaxed) != tag.sequence) return;
     CallEntry& e = *place;
     e.end.store(ticks(), release);
-    e.code.store(code, release);
-    // Stored last: a reader that sees the end sees its time and result.
-    e.state.store(code == Code::ok ? State::done : State::failed, release);
+    const uint64_t ended = status_of(number, code == Code::ok ? State::done : State::failed, code);
+    // Stored last, and paired with the acquire in read(): a reader that sees the end sees its time.
+    // The compare-exchange fails if begin() has overwritten the entry since the check above. The
+    // issuing thread, which alone calls begin(), saves the locked instruction.
+    if (by_issuer) return e.status.store(ended, release);
+    uint64_t running = status_of(number, State::running, Code::ok);
+    e.status.compare_exchange_strong(running, ended, release, relaxed);
 }
 
 std::optional<Recorder::RecordedCall> Recorder::read(const CallEntry& e) {
@@ -106,9 +111,10 @@ std::optional<Recorder::RecordedCall> Recorder::read(const CallEntry& e) {
     call.bytes = e.bytes.load(acquire);
     call.ring = e.ring.load(acquire);
     call.start = e.start.load(acquire);
-    call.state = e.state.load(acquire);
+    const uint64_t status = e.status.load(acquire);
+    call.state = static_cast<State>(status >> 8 & 0xff);
+    call.code = static_cast<Code>(status & 0xff);
     call.end = e.end.load(acquire);
-    call.code = e.code.load(acquire);
     if (e.sequence.load(relaxed) != call.tag.sequence) return std::nullopt;
     return call;
 }

@@ -54,8 +54,9 @@ public:
     /// Only the issuing thread calls this. `ring`: the communicator's ring that carries the
     /// operation. If there is no memory for an entry, the recorder keeps only the number.
     void begin(const Tag& tag, uint64_t bytes, uint32_t ring);
-    /// Called by the thread that completed the operation.
-    void end(const Tag& tag, Code code);
+    /// Called by the thread that completed the operation. by_issuer: it is the issuing thread, so
+    /// begin() does not run meanwhile.
+    void end(const Tag& tag, Code code, bool by_issuer);
 
     /// The call that this rank made under that sequence, if the recorder still has it. Any thread.
     std::optional<Tag> find(uint64_t sequence) const;
@@ -79,9 +80,13 @@ private:
         std::atomic<uint64_t> count{0}, plan{0}, bytes{0}, start{0}, end{0};
         std::atomic<uint32_t> call{0}, ring{0};
         std::atomic<int32_t> root{0};
-        std::atomic<State> state{State::running};
-        std::atomic<Code> code{Code::ok};
+        // number << 16 | state << 8 | code, in one word: a thread that ends an operation may be so
+        // late that begin() overwrites the entry meanwhile, and must not end the newer call.
+        std::atomic<uint64_t> status{0};
     };
+    static uint64_t status_of(uint64_t number, State state, Code code) {
+        return number << 16 | static_cast<uint64_t>(state) << 8 | static_cast<uint64_t>(code);
+    }
     // A communicator that is used only a few times has only these entries; the rest is allocated on
     // demand and kept.
     static constexpr uint64_t few = 32;

@@ -111,7 +111,7 @@ void Streams::complete(Request& request, Code code, const Error& error) {
         waiting_.unwatch();
         request.ended();
     }
-    recorder_.end(request.tag, code);
+    recorder_.end(request.tag, code, request.driven_by_issuer);
     if (code != Code::ok) {
         note_failed(code, request.tag.sequence);
         dump_once();

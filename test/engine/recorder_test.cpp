@@ -45,7 +45,7 @@ TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
         tag.sequence = s;
         tag.count = s * 2;
         recorder->begin(tag, s * 8, static_cast<uint32_t>(s % 3));
-        recorder->end(tag, Code::ok);
+        recorder->end(tag, Code::ok, s % 2 == 0);
     }
     REQUIRE(recorder->last() == 3000);
     REQUIRE_FALSE(recorder->find(3000 - Recorder::capacity));
@@ -55,6 +55,20 @@ TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
     const std::string last = recorder->text(7, 1);
     INFO(last);
     REQUIRE(last.find(R"("bytes":24000,"ring":0,"state":"done")") != std::string::npos);
+}
+
+TEST_CASE("recorder: does not end a call for an older one in the same entry") {
+    Recorder recorder;
+    Tag tag, newer;
+    tag.sequence = 100;
+    newer.sequence = 100 + Recorder::capacity;
+    recorder.begin(tag, 8, 0);
+    recorder.begin(newer, 8, 0);
+    recorder.end(tag, Code::timeout, false);
+    REQUIRE(recorder.text(0, 1).find(R"("number":1124,)") != std::string::npos);
+    REQUIRE(recorder.text(0, 1).find(R"("state":"running")") != std::string::npos);
+    recorder.end(newer, Code::timeout, false);
+    REQUIRE(recorder.text(0, 1).find(R"("state":"failed")") != std::string::npos);
 }
 
 TEST_CASE("recorder: other threads read whole entries while they are overwritten") {
@@ -70,7 +84,7 @@ TEST_CASE("recorder: other threads read whole entries while they are overwritten
             tag.root = static_cast<int32_t>(s % 11);
             tag.call = pack_call(1, static_cast<uint32_t>(Dtype::int8), 0);
             recorder.begin(tag, 3 * s, static_cast<uint32_t>(s % 7));
-            recorder.end(tag, Code::ok);
+            recorder.end(tag, Code::ok, s % 2 == 0);
         }
     });
     std::thread finding([&] {
