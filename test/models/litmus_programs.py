@@ -1,0 +1,326 @@
+"""The protocols between tutti's threads as litmus programs for memory_model.py.
+
+A program has the accesses of one protocol, in straight lines: the outcome names the values that lead along these lines.
+`forbidden` lists the outcomes that would be a bug. The test weakens each order step by step. Each weaker order must
+allow a forbidden outcome, which shows that the code needs its order. Otherwise the event lists the weaker order as
+`spare`: another program needs the stronger one, or it is the default. `instead` is another event in the place of this
+one, or LEFT_OUT; it must allow a forbidden outcome, too.
+
+An event's `at` is a key of CODE. An event without one is no access of the code: it prepares a value, or stands for the
+kernel's order of a write and a read of an eventfd.
+"""
+import collections
+
+from memory_model import ACQ, ACQ_REL, PLAIN, REL, RLX, SC, R, U, W
+
+# place: where the protocol is in the code.
+Litmus = collections.namedtuple("Litmus", "name place threads forbidden")
+LEFT_OUT = "left out"
+ANY = (REL, ACQ, ACQ_REL, RLX)  # spare: the access is needed, with any order
+
+MAPPED = "lib/transport/mapped/mapped_channel.cpp"
+FLOW = "lib/transport/posted/flow.h"
+RECEIVE = "lib/fabric/receive.cpp"
+FLAT = "transports/shm/flat.cpp"
+REQUEST = "lib/run/request.cpp"
+RECORDER = "lib/record/recorder.cpp"
+# Each access: its file, a regular expression, and how often this matches there. The memory order in the expression, or
+# sequentially consistent if there is none, must be that of the events that name the access.
+CODE = {
+    "reader_sleeps=": (MAPPED, r"reader_sleeps\.store\(on \? 1 : 0, std::memory_order_seq_cst\)", 1),
+    "reader_sleeps": (MAPPED, r"reader_sleeps\.load\(std::memory_order_seq_cst\) != 0\) peer_\.doorbell->ring", 1),
+    "writer_sleeps=": (MAPPED, r"writer_sleeps\.store\(on \? 1 : 0, std::memory_order_seq_cst\)", 1),
+    "writer_sleeps": (MAPPED, r"writer_sleeps\.load\(std::memory_order_seq_cst\) != 0\) peer_\.doorbell->ring", 1),
+    "turn= published": (MAPPED, r"turn\.store\(position_ \+ 1, std::memory_order_seq_cst\)", 1),
+    "turn= released": (MAPPED, r"turn\.store\(position_ \+ mapped_cells, std::memory_order_seq_cst\)", 1),
+    "turn in has_message": (MAPPED, r"turn\.load\(std::memory_order_seq_cst\) == position_ \+ 1", 1),
+    "turn in can_push": (MAPPED, r"turn\.load\(std::memory_order_seq_cst\) == position_;", 1),
+    "sleepers_++": ("lib/wait/waiting.h", r"sleepers_\.fetch_add\(1\)", 1),
+    "sleepers_": ("lib/wait/waiting.h", r"sleepers_\.load\(std::memory_order_seq_cst\)", 1),
+    "pending_++": ("lib/wait/waiting.h", r"pending_\.fetch_add\(1\)", 1),
+    "pending_": ("lib/wait/waiting.h", r"pending_\.load\(\)", 1),
+    "pending_ in sleep": ("lib/wait/waiting.h",
+                          r"sleepers_\.fetch_add\(1\);(\s*//.*)*\s*static_cast<void>\(pending\(\)\);", 1),
+    "code= published": ("lib/run/publish.h", r"request\.code\.store\(code, std::memory_order_seq_cst\)", 1),
+    "code in done": ("lib/run/request.h", r"code\.load\(std::memory_order_seq_cst\)", 1),
+    "queued=": ("lib/run/streams.h", r"queued\.store\(.*std::memory_order_relaxed\)", 1),
+    "queued": ("lib/run/streams.cpp", r"queued\.load\(std::memory_order_relaxed\) == 0", 4),
+    "owner taken": ("lib/wait/owner.h", r"taken_\.exchange\(true, std::memory_order_seq_cst\)", 1),
+    "owner given": ("lib/wait/owner.h", r"taken_\.store\(false, std::memory_order_seq_cst\)", 1),
+    "alarm=": ("lib/control/failure_protocol.cpp", r"alarm_\.store\(true, std::memory_order_seq_cst\)", 3),
+    "alarm": ("lib/control/failure_protocol.h", r"alarm_\.load\(std::memory_order_seq_cst\)", 1),
+    "waiters_ -": ("lib/wait/wakeups.h", r"waiters_\.fetch_add\(change\)", 1),
+    "waiters_": ("lib/wait/wakeups.cpp", r"unsent_ > 0 && waiters_ == 0;", 1),
+    "unsent_ in returns": ("lib/wait/wakeups.h", r"unsent_\.load\(std::memory_order_seq_cst\) > 0", 1),
+    "unsent_++": ("transports/tcp/socket.cpp", r"unsent_count_->fetch_add\(is \? 1 : -1\)", 1),
+    "unsent_ in sleep_idle": ("lib/wait/wakeups.cpp", r"sends = unsent_ > 0", 1),
+    "sends_unsent_": ("lib/wait/wakeups.cpp", r"if \(!sends_unsent_ && ", 1),
+    "sends_unsent_=": ("lib/wait/wakeups.cpp", r"sends_unsent_ = false;", 1),
+    "dozing_=": ("lib/wait/wakeups.h", r"dozing_ = true;", 1),
+    "dozing_": ("lib/wait/wakeups.cpp", r"called > 0 && dozing_\)", 1),
+    "service_woken_ set": ("lib/wait/wakeups.cpp", r"service_woken_\.exchange\(true\)", 1),
+    "service_woken_ clear": ("lib/wait/wakeups.h", r"service_woken_ = false;", 1),
+    "claims_=": ("lib/wait/handover.h", r"claims_\.store\(0\)", 1),
+    "claims_": ("lib/wait/handover.h", r"claims_\.load\(\)", 1),
+    "Sleeper=": ("lib/wait/sleeper.h", r"thread_\.store\(.*std::memory_order_seq_cst\)", 1),
+    "Sleeper": ("lib/wait/sleeper.h", r"thread_\.load\(std::memory_order_seq_cst\)", 1),
+    "polling_ taken": ("lib/wait/reactor.cpp", r"polling_\.exchange\(true, std::memory_order_acquire\)", 1),
+    "polling_=": ("lib/wait/reactor.cpp", r"polling_\.store\(false, std::memory_order_seq_cst\)", 1),
+    "polling_": ("lib/wait/reactor.cpp", r"polling_\.load\(std::memory_order_seq_cst\)", 1),
+    "beside_++": ("lib/wait/reactor.cpp", r"beside_\.fetch_add\(1, std::memory_order_seq_cst\)", 1),
+    "beside_": ("lib/wait/reactor.cpp", r"beside_\.load\(std::memory_order_seq_cst\)", 1),
+    "unsent=": ("lib/fabric/flat_group.cpp", r"unsent\.store\(.*std::memory_order_release\)", 1),
+    "unsent": ("lib/fabric/boards.cpp", r"unsent = stream\.unsent\.load\(std::memory_order_acquire\)", 1),
+    "unsent= sent": ("lib/fabric/boards.cpp", r"unsent\.store\(left, std::memory_order_release\)", 1),
+    "unsent in has_sent": ("lib/fabric/flat_group.cpp", r"unsent\.load\(std::memory_order_acquire\)", 1),
+    "added_ set": ("lib/fabric/boards.h", r"added_\.exchange\(true, std::memory_order_seq_cst\)", 1),
+    "added_ taken": ("lib/fabric/boards.h", r"added_\.exchange\(false, std::memory_order_seq_cst\)", 1),
+    "added_": ("lib/fabric/boards.h", r"added_\.load\(std::memory_order_seq_cst\)", 1),
+    "board turn=": ("lib/fabric/boards.cpp", r"turn\.store\(turn, std::memory_order_release\)", 1),
+    "board turn": ("lib/fabric/slot_board.h", r"turn\.load\(std::memory_order_acquire\)", 1),
+    "examined_=": ("lib/transport/posted/cells.cpp", r"examined_\.store\(true, std::memory_order_seq_cst\)", 1),
+    "examined_= over": ("lib/transport/posted/cells.cpp", r"examined_\.store\(false, std::memory_order_seq_cst\)", 1),
+    "examined_": ("lib/transport/posted/cells.cpp", r"examined_\.load\(std::memory_order_seq_cst\)", 1),
+    "free_ taken from": ("lib/transport/posted/cells.cpp", r"free_\.fetch_and\(~bit, std::memory_order_acq_rel\)", 1),
+    "free_ again": ("lib/transport/posted/cells.cpp", r"free_\.load\(std::memory_order_acquire\)", 1),
+    "free_ given": ("lib/transport/posted/cells.h", r"free_\.fetch_or\(1U << cell, std::memory_order_release\)", 1),
+    "free_": ("lib/transport/posted/cells.h", r"free_\.load\(std::memory_order_acquire\)", 2),
+    "free_ claimed": ("lib/transport/posted/cells.h",
+                      r"free_\.compare_exchange_weak\(.*std::memory_order_acquire\)", 1),
+    "newest_ added": ("lib/transport/posted/ready_list.h",
+                      r"newest_\.compare_exchange_weak\(top, &flow, std::memory_order_seq_cst\)", 1),
+    "newest_ taken": ("lib/transport/posted/ready_list.h",
+                      r"newest_\.exchange\(nullptr, std::memory_order_seq_cst\)", 1),
+    "newest_": ("lib/transport/posted/ready_list.h", r"newest_\.load\(std::memory_order_seq_cst\)", 1),
+    "ready set": ("lib/transport/posted/ready_list.h", r"ready\.exchange\(true, std::memory_order_seq_cst\)", 2),
+    "ready=": ("lib/transport/posted/ready_list.h", r"ready\.store\(false, std::memory_order_seq_cst\)", 1),
+    "pushed=": ("lib/transport/posted/flow_sender.h", r"pushed\.store\(position \+ 1, std::memory_order_seq_cst\)", 1),
+    "pushed in tcp": ("transports/tcp/send.cpp", r"pushed\.load\(std::memory_order_seq_cst\)", 1),
+    "pushed in fabric": ("lib/fabric/send.cpp", r"pushed\.load\(std::memory_order_seq_cst\)", 1),
+    "allowed=": (FLOW, r"allowed\.store\(now, std::memory_order_seq_cst\)", 1),
+    "allowed": ("lib/transport/posted/flow_sender.h", r"allowed\.load\(std::memory_order_seq_cst\)", 1),
+    "released=": ("lib/transport/posted/flow_receiver.h",
+                  r"in\.released\.store\(.*\s*std::memory_order_seq_cst\)", 1),
+    "released": (FLOW, r"released\.load\(std::memory_order_seq_cst\)", 1),
+    "begun=": ("transports/tcp/receive.cpp", r"begun\.store\(position \+ 1, std::memory_order_seq_cst\)", 1),
+    "begun++": (RECEIVE, r"begun\.fetch_add\(1, std::memory_order_seq_cst\)", 1),
+    "begun": (FLOW, r"begun\.load\(std::memory_order_seq_cst\)", 1),
+    "offer=": (FLOW, r"state_\.store\(State::open, std::memory_order_seq_cst\)", 1),
+    "offer": (FLOW, r"state_\.load\(std::memory_order_seq_cst\) != state", 1),
+    "offer taken": (FLOW, r"state_\.compare_exchange_strong\(state, State::taken\)", 1),
+    "offer cleared": (FLOW, r"state_\.store\(State::none, std::memory_order_release\)", 1),
+    "offer withdrawn": (FLOW, r"state_\.compare_exchange_strong\(state, State::none\)", 1),
+    "announced=": (RECEIVE, r"state\.store\(State::announced, std::memory_order_seq_cst\)", 1),
+    "announced": ("lib/fabric/flow.h", r"state\.load\(std::memory_order_seq_cst\) == State::announced", 1),
+    "flat turn=": (FLAT, r"turn\.store\(run\.turn, std::memory_order_seq_cst\)", 1),
+    "flat turn": ("lib/transport/flat/flat_operation.h", r"turn\.load\(std::memory_order_seq_cst\) != run\.turn", 1),
+    "flat sleepers|": (FLAT, r"sleepers_\.fetch_or\(bit, std::memory_order_seq_cst\)", 1),
+    "flat sleepers&": (FLAT, r"sleepers_\.fetch_and\(~bit, std::memory_order_seq_cst\)", 1),
+    "flat sleepers": (FLAT, r"sleepers_\.load\(std::memory_order_seq_cst\)", 1),
+    "fd_=": (REQUEST, r"fd_\.compare_exchange_strong\(fd, made\.get\(\)\)", 1),
+    "fd_": (REQUEST, r"fd = fd_\.load\(\); fd != no_fd\) ring_event_fd\(fd\)", 1),
+    "fired_=": (REQUEST, r"fired_\.store\(true\)", 1),
+    "fired_": (REQUEST, r"if \(fired_\.load\(\)\)", 1),
+    "hook_ closed": (REQUEST, r"hook_\.exchange\(&closed_hook\)", 1),
+    "hook_ set": (REQUEST, r"hook_\.compare_exchange_strong\(expected, hook\.get\(\)\)", 1),
+    "code_=": (REQUEST, r"code_\.store\(code\)", 1),
+    "code_": (REQUEST, r"call\(\*hook, code_\.load\(\)\)", 1),
+    "sequence= none": (RECORDER, r"sequence\.store\(~uint64_t\{0\}, relaxed\)", 1),
+    "sequence=": (RECORDER, r"sequence\.store\(tag\.sequence, release\)", 1),
+    "fields=": (RECORDER, r"e\.(count|plan|call|root|bytes|ring|start)\.store\(.*release\)", 7),
+    "fields": (RECORDER, r"e\.(count|plan|call|root|bytes|ring|start)\.load\(acquire\)", 7),
+    "status= begun": (RECORDER, r"status\.store\(status_of\(number, State::running, Code::ok\), release\)", 1),
+    "status= ended": (RECORDER, r"status\.compare_exchange_strong\(running, ended, release, relaxed\)", 1),
+    "status": (RECORDER, r"e\.status\.load\(acquire\)", 1),
+    "end=": (RECORDER, r"e\.end\.store\(ticks\(\), release\)", 1),
+    "end": (RECORDER, r"e\.end\.load\(acquire\)", 1),
+    "sequence first": (RECORDER, r"sequence = e\.sequence\.load\(acquire\)", 1),
+    "sequence again": (RECORDER, r"if \(e\.sequence\.load\(relaxed\) != call", 1),
+    "sequence in end": (RECORDER, r"place->sequence\.load\(relaxed\) != tag\.sequence", 1),
+}
+
+
+def sleeps(name, place, announce, check, publish, look):
+    """Dekker's pattern: a sleeper announces and checks; another thread publishes and looks for the sleeper."""
+    return Litmus(name, place, [[announce, check], [publish, look]], [{check.tag: 0, look.tag: 0}])
+
+
+def passes(name, place, first, store, load):
+    """Message passing: a thread that sees the store may use the plain memory that the storing thread used before."""
+    return Litmus(name, place, [[first, store], [load, W("memory", 2, PLAIN)]], [{load.tag: store.value, "race": True}])
+
+
+WRITTEN, WAS_READ = W("memory", 1, PLAIN), R("memory", PLAIN)
+
+PROGRAMS = (
+    # ---- shared memory
+    passes("cell published", "MappedSender::publish, MappedReceiver::has_message", WRITTEN,
+           W("turn", 1, SC, "turn= published", spare=(REL,)),
+           R("turn", SC, "turn", "turn in has_message", spare=(ACQ,))),
+    passes("cell released", "MappedReceiver::release, MappedSender::can_push", WAS_READ,
+           W("turn", 1, SC, "turn= released", spare=(REL,)),
+           R("turn", SC, "turn", "turn in can_push", spare=(ACQ,))),
+    sleeps("reader sleeps", "MappedReceiver::arm, MappedSender::publish",
+           W("sleeps", 1, SC, "reader_sleeps="), R("turn", SC, "turn", "turn in has_message"),
+           W("turn", 1, SC, "turn= published"), R("sleeps", SC, "sleeps", "reader_sleeps")),
+    sleeps("writer sleeps", "MappedSender::arm, MappedReceiver::release",
+           W("sleeps", 1, SC, "writer_sleeps="), R("turn", SC, "turn", "turn in can_push"),
+           W("turn", 1, SC, "turn= released"), R("sleeps", SC, "sleeps", "writer_sleeps")),
+    passes("flat slot written", "MappedBoard::publish, FlatOperation::check_slot", WRITTEN,
+           W("turn", 1, SC, "flat turn=", spare=(REL,)), R("turn", SC, "turn", "flat turn", spare=(ACQ,))),
+    # Rank 0 writes its slot again once it has seen the later turns of ranks 1 and 2, which then read it no more.
+    Litmus("flat slot used again", "flat_memory.h", [
+        [R("memory", PLAIN), W("turn 1", 1, SC, "flat turn=", spare=(REL,))],
+        [R("memory", PLAIN), W("turn 2", 1, SC, "flat turn=", spare=(REL,))],
+        [R("turn 1", SC, "one", "flat turn", spare=(ACQ,)), R("turn 2", SC, "two", "flat turn", spare=(ACQ,)),
+         W("memory", 1, PLAIN)]], [{"one": 1, "two": 1, "race": True}]),
+    # A second rank announces itself in the same word (bit 2), and recalls.
+    Litmus("flat reader sleeps", "MappedBoard::arm, MappedBoard::publish", [
+        [U("sleepers", lambda old: old | 1, SC, "", "flat sleepers|"), R("turn", SC, "turn", "flat turn")],
+        [U("sleepers", lambda old: old | 2, SC, "", "flat sleepers|", spare=ANY),
+         U("sleepers", lambda old: old & ~2, SC, "", "flat sleepers&", spare=ANY,
+           instead=W("sleepers", 0, SC))],
+        [W("turn", 1, SC, "flat turn="), R("sleepers", SC, "sleepers", "flat sleepers")]],
+        [{"turn": 0, "sleepers": 0}, {"turn": 0, "sleepers": 2}]),
+
+    # ---- requests and streams
+    passes("request done", "publish.h, Request::done", WRITTEN,
+           W("code", 1, SC, "code= published", spare=(REL,)), R("code", SC, "code", "code in done", spare=(ACQ,))),
+    sleeps("request awaited", "Waiting::sleep, publish.h",
+           U("sleepers", 1, SC, "", "sleepers_++"), R("code", SC, "code", "code in done"),
+           W("code", 1, SC, "code= published"), R("sleepers", SC, "sleepers", "sleepers_")),
+    Litmus("operation queued beside a sleeper", "Waiting::sleep, Issuer::start_on_host, ProgressEngine::hand_over", [
+        [U("sleepers", 1, SC, "", "sleepers_++"),
+         R("pending", SC, "", "pending_ in sleep", instead=LEFT_OUT), R("queued", RLX, "queued", "queued")],
+        [W("queued", 1, RLX, "queued="), U("pending", 1, SC, "", "pending_++"),
+         W("owner", 1, SC, "owner given", spare=ANY), R("sleepers", SC, "sleepers", "sleepers_")]],
+        [{"queued": 0, "sleepers": 0}]),
+    Litmus("alarm raised", "Streams::release, FailureProtocol", [
+        [U("owner", 1, SC, "", "owner taken", spare=ANY), W("owner", 2, SC, "owner given"),
+         R("alarm", SC, "alarm", "alarm")],
+        [W("alarm", 1, SC, "alarm="), U("owner", 3, SC, "owner", "owner taken")]], [{"alarm": 0, "owner": 1}]),
+    sleeps("completion's descriptor made", "Completion::event_fd, Completion::fire",
+           U("fd", 1, SC, "", "fd_="), R("fired", SC, "fired", "fired_"),
+           W("fired", 1, SC, "fired_="), R("fd", SC, "fd", "fd_")),
+    Litmus("completion's callback set late", "Completion::set_callback, Completion::fire", [
+        [W("code", 1, SC, "code_=", spare=(REL, RLX)),
+         U("hook", 1, SC, "", "hook_ closed", spare=(ACQ_REL, REL))],
+        [R("hook", SC, "hook", "hook_ set", spare=(ACQ,)), R("code", SC, "code", "code_", spare=(ACQ, RLX))]],
+        [{"hook": 1, "code": 0}]),
+
+    # ---- sleeping
+    Litmus("output left unsent", "Wakeups::returns, Wakeups::sleep_idle", [
+        [U("waiters", 1, SC, "", "waiters_ -"), R("unsent", SC, "unsent", "unsent_ in returns")],
+        [U("unsent", 1, SC, "", "unsent_++")],
+        [R("unsent", SC, "seen", "unsent_ in sleep_idle"), R("waiters", SC, "waiters", "waiters_")]],
+        [{"unsent": 0, "seen": 1, "waiters": 0}]),
+    sleeps("service thread watches output", "Wakeups::wake_for_unsent, Wakeups::sleep_idle",
+           W("sends", 1, SC, "sends_unsent_="), R("unsent", SC, "unsent", "unsent_ in sleep_idle"),
+           U("unsent", 1, SC, "", "unsent_++"), R("sends", SC, "sends", "sends_unsent_")),
+    # The doorbell is an eventfd: the kernel orders its write and the read that drains it.
+    Litmus("program drains the dozing service thread's ring", "Wakeups::doze, Wakeups::poll_program", [
+        [W("dozing", 1, SC, "dozing_=", spare=ANY), W("sleeper", 1, SC, "Sleeper=", spare=(REL,))],
+        [R("sleeper", SC, "sleeper", "Sleeper", spare=(ACQ,)), U("doorbell", 1, ACQ_REL)],
+        [U("doorbell", 2, ACQ_REL, "doorbell"), R("dozing", SC, "dozing", "dozing_", spare=ANY)]],
+        [{"sleeper": 1, "doorbell": 1, "dozing": 0}]),
+    Litmus("service thread woken already", "Wakeups::wake_service, ChannelOpener", [
+        [U("pending", 1, SC, "", "pending_++"), U("woken", 1, SC, "woken", "service_woken_ set")],
+        [W("woken", 2, RLX), W("woken", 3, SC, "service_woken_ clear"), R("pending", SC, "pending", "pending_")]],
+        [{"woken": 2, "pending": 0}]),
+    sleeps("operation issued", "Handover",
+           W("claims", 1, SC, "claims_="), R("pending", SC, "pending", "pending_"),
+           U("pending", 1, SC, "", "pending_++"), R("claims", SC, "claims", "claims_")),
+    sleeps("thread waits beside the polling one", "Reactor::wait_beside, Reactor::Turn",
+           U("beside", 1, SC, "", "beside_++"), R("polling", SC, "polling", "polling_"),
+           W("polling", 1, SC, "polling_="), R("beside", SC, "beside", "beside_")),
+    passes("reactor's turn passed on", "Reactor::Turn", WRITTEN,
+           W("polling", 1, SC, "polling_=", spare=(REL,)), U("polling", 2, ACQ, "polling", "polling_ taken")),
+
+    # ---- posted channels
+    Litmus("flow added to an owned engine", "EngineEntry, ReadyList::add", [
+        [U("newest", 1, SC, "", "newest_ added"), U("owner", 1, SC, "owner", "owner taken")],
+        [U("owner", 2, SC, "", "owner taken", spare=ANY), W("owner", 3, SC, "owner given"),
+         R("newest", SC, "newest", "newest_")]], [{"owner": 2, "newest": 0}]),
+    Litmus("flow is on the ready list already", "ReadyList::add, Output::batch, Outgoing::send_next", [
+        [W("pushed", 1, SC, "pushed="), U("ready", 1, SC, "ready", "ready set")],
+        [W("ready", 2, RLX), W("ready", 3, SC, "ready="), R("pushed", SC, "pushed", "pushed in tcp")]],
+        [{"ready": 2, "pushed": 0}]),
+    Litmus("list of two threads taken", "ReadyList", [
+        [WRITTEN, U("newest", 1, SC, "", "newest_ added", spare=(ACQ_REL, REL))],
+        [U("newest", 2, SC, "top", "newest_ added", spare=(ACQ_REL, REL, ACQ, RLX), instead=W("newest", 2, SC))],
+        [U("newest", 3, SC, "newest", "newest_ taken", spare=(ACQ_REL, ACQ)), R("memory", PLAIN)]],
+        [{"top": 1, "newest": 2, "race": True}]),
+    passes("message pushed", "FlowSender::enqueue, Output::batch", WRITTEN,
+           W("pushed", 1, SC, "pushed=", spare=(REL,)), R("pushed", SC, "pushed", "pushed in fabric", spare=(ACQ,))),
+    sleeps("sender sleeps", "FlowSender::arm, SendQueue::allow, Sleeper",
+           W("sleeper", 1, SC, "Sleeper="), R("allowed", SC, "allowed", "allowed"),
+           W("allowed", 1, SC, "allowed="), R("sleeper", SC, "sleeper", "Sleeper")),
+    sleeps("credits due, tcp", "ReceiveCounts::credits_due",
+           W("released", 1, SC, "released="), R("begun", SC, "begun", "begun"),
+           W("begun", 1, SC, "begun="), R("released", SC, "released", "released")),
+    sleeps("credits due, fabric", "ReceiveCounts::credits_due",
+           W("released", 1, SC, "released="), R("begun", SC, "begun", "begun"),
+           U("begun", 1, SC, "", "begun++"), R("released", SC, "released", "released")),
+    sleeps("message announced while the lane offers memory", "FabricReceiver::put_offer, Incoming::place_announced",
+           W("offer", 1, SC, "offer="), R("announced", SC, "announced", "announced"),
+           W("announced", 1, SC, "announced="), R("offer", SC, "offer", "offer")),
+    passes("offer taken", "Offer::put, Offer::take", WRITTEN,
+           W("offer", 1, SC, "offer=", spare=(REL,)),
+           U("offer", 2, SC, "offer", "offer taken", spare=(ACQ_REL, ACQ))),
+    passes("offer cleared", "Offer::clear, Offer::withdraw", WAS_READ,
+           W("offer", 1, REL, "offer cleared"), R("offer", SC, "offer", "offer withdrawn", spare=(ACQ,))),
+    # 1: the cell is given back. 7: no cell is free.
+    passes("cell of a pool given back", "CellPool::give, CellPool::claim", WRITTEN,
+           U("free", 1, REL, "", "free_ given"), U("free", 2, ACQ, "free", "free_ claimed")),
+    Litmus("examiner has the last free cell", "IdleCells::take_from, CellPool::claim", [
+        [W("examined", 1, SC, "examined_=", spare=(REL, RLX)),
+         U("free", 7, ACQ_REL, "", "free_ taken from", spare=(REL,))],
+        [R("free", ACQ, "free", "free_"), R("examined", SC, "examined", "examined_", spare=(ACQ, RLX))]],
+        [{"free": 7, "examined": 0}]),
+    Litmus("examiner has given the cell back", "IdleCells::take_from, CellPool::wait_for_examiner", [
+        [U("free", 7, ACQ_REL, "", "free_ taken from", spare=ANY), U("free", 1, REL, "", "free_ given", spare=ANY),
+         W("examined", 1, SC, "examined_= over", spare=(REL,))],
+        [R("examined", SC, "examined", "examined_", spare=(ACQ,)), R("free", ACQ, "free", "free_ again", spare=ANY)]],
+        [{"examined": 1, "free": 7}, {"examined": 1, "free": 0}]),
+
+    # ---- the flat exchange of a fabric
+    Litmus("contribution published to an owned engine", "FlatExchange::exchange, EngineEntry::exit", [
+        [U("added", 1, SC, "", "added_ set"), U("owner", 1, SC, "owner", "owner taken")],
+        [U("owner", 2, SC, "", "owner taken", spare=ANY), W("owner", 3, SC, "owner given"),
+         R("added", SC, "added", "added_")]], [{"owner": 2, "added": 0}]),
+    # A second thread's plain store would end the release sequence of the first.
+    Litmus("contributions of two threads published", "FlatBoards::publish, FlatBoards::send_unsent", [
+        [W("unsent", 1, REL, "unsent=", spare=ANY), U("added", 1, SC, "", "added_ set", spare=(ACQ_REL,)),
+         U("owner", 1, SC, "owner", "owner taken", spare=ANY)],
+        [U("added", 2, SC, "", "added_ set", spare=ANY, instead=W("added", 2, SC))],
+        [U("owner", 2, SC, "", "owner taken", spare=ANY), W("owner", 3, SC, "owner given", spare=ANY),
+         U("added", 3, SC, "added", "added_ taken", spare=(ACQ_REL,)),
+         R("unsent", ACQ, "unsent", "unsent", spare=ANY)]], [{"owner": 2, "added": 2, "unsent": 0}]),
+    passes("contribution written", "FabricBoard::publish, FlatBoards::send", WRITTEN,
+           W("unsent", 1, REL, "unsent="), R("unsent", ACQ, "unsent", "unsent")),
+    passes("contribution sent", "FlatBoards::send, FabricBoard::has_sent", WAS_READ,
+           W("unsent", 1, REL, "unsent= sent"), R("unsent", ACQ, "unsent", "unsent in has_sent")),
+    passes("contribution arrived", "FlatBoards::handle_contribution, SlotStream::has", WRITTEN,
+           W("turn", 1, REL, "board turn="), R("turn", ACQ, "turn", "board turn")),
+
+    # ---- the flight recorder. 9: no sequence; 2: the newer call's.
+    Litmus("entry read while it is overwritten", "Recorder::begin, Recorder::read", [
+        [W("sequence", 9, RLX, "sequence= none"), W("field", 2, REL, "fields="), W("status", 2, REL, "status= begun"),
+         W("sequence", 2, REL, "sequence=")],
+        [R("sequence", ACQ, "first", "sequence first"), R("field", ACQ, "field", "fields"),
+         R("status", ACQ, "status", "status"), R("sequence", RLX, "again", "sequence again")]],
+        [{"first": a, "field": b, "status": c, "again": a} for a in (0, 2) for b in (0, 2) for c in (0, 2)
+         if not a == b == c]),
+    # 5: the older call is done.
+    Litmus("older call ends while a newer one takes its entry", "Recorder::begin, Recorder::end, Recorder::read", [
+        [W("sequence", 9, RLX, "sequence= none"), W("status", 2, REL, "status= begun", spare=ANY),
+         W("sequence", 2, REL, "sequence=")],
+        [R("sequence", RLX, "mine", "sequence in end"),
+         U("status", 5, REL, "running", "status= ended", spare=ANY, instead=W("status", 5, REL))],
+        [R("sequence", ACQ, "first", "sequence first"), R("status", ACQ, "status", "status", spare=ANY),
+         R("sequence", RLX, "again", "sequence again")]],
+        [{"mine": 0, "running": 0, "first": 2, "status": 5, "again": 2}]),
+    Litmus("end seen before its time", "Recorder::end, Recorder::read", [
+        [W("end", 1, REL, "end=", spare=ANY), U("status", 5, REL, "", "status= ended")],
+        [R("status", ACQ, "status", "status"), R("end", ACQ, "end", "end", spare=ANY)]], [{"status": 5, "end": 0}]),
+)
