@@ -83,7 +83,7 @@ def machine():
         level, kind, size = ((index / name).read_text(encoding="utf-8").strip()
                              for name in ("level", "type", "size"))
         caches.append(f"L{level}{'i' if kind == 'Instruction' else 'd' if kind == 'Data' else ''} {size}")
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, {', '.join(caches)}, Linux {platform.release()}"
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, {', '.join(caches)}, Linux {platform.release().partition('-')[0]}"
 
 
 def bytes_of(text):
