@@ -10,7 +10,7 @@ import pathlib
 import re
 import shutil
 
-from .running import Failed, free_port, run, run_pair
+from .running import Failed, cores, free_port, run, run_pair
 
 HERE = pathlib.Path(__file__).resolve().parent
 MPI_COLLECTIVES = ("allreduce", "broadcast", "exchange")  # mpi_collective.c's
@@ -50,10 +50,6 @@ class Wires:
         is_interface = (pathlib.Path("/sys/class/net") / self.devices).exists()
         return {**self.environment(transport), "TUTTI_OFI_PROVIDER": self.fi_provider,
                 **({"TUTTI_IFACE": self.devices} if is_interface else {})}
-
-
-def cores():
-    return len(os.sched_getaffinity(0))
 
 
 class Contestant:

@@ -1,11 +1,10 @@
 """Runs alternating rounds of short blocks, and compares the ratios of their times with goals."""
 import dataclasses
-import os
 import statistics
 import sys
 
 from .contestants import Case, Tutti
-from .running import KI, MI, Failed, human, number
+from .running import KI, MI, Failed, cores, human, number
 
 LATENCY_BYTES, BANDWIDTH_BYTES = 8, 16 * MI
 BLOCK_S = 0.3
@@ -25,7 +24,7 @@ OPENMPI_GOALS = {
 
 def iterations_of(transport, size, ranks=2):
     start_us, bytes_per_us = PACE[transport]
-    if ranks > (os.cpu_count() or 1):
+    if ranks > cores():
         start_us += ranks * SLICE_US
     fit = int(BLOCK_S * 1e6 / (start_us + size / bytes_per_us))
     if size < SHARED_CLOCK_BYTES:

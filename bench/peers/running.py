@@ -73,6 +73,11 @@ def run_pair(server, client, env=None, settle_s=0.3):
             serving.wait()
 
 
+def cores():
+    """The processors on which this process may run."""
+    return len(os.sched_getaffinity(0))
+
+
 def machine():
     model, caches = platform.machine(), []
     for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -83,7 +88,7 @@ def machine():
         level, kind, size = ((index / name).read_text(encoding="utf-8").strip()
                              for name in ("level", "type", "size"))
         caches.append(f"L{level}{'i' if kind == 'Instruction' else 'd' if kind == 'Data' else ''} {size}")
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, {', '.join(caches)}, Linux {platform.release().partition('-')[0]}"
+    return f"{model}, {cores()} cores, {', '.join(caches)}, Linux {platform.release().partition('-')[0]}"
 
 
 def bytes_of(text):
