@@ -24,6 +24,10 @@ inline std::vector<std::byte> encoded(Dtype dtype, std::span<const double> numbe
         if (!numbers.empty()) std::memcpy(out.data(), numbers.data(), out.size());
     } else {
         const std::vector<float> narrow(numbers.begin(), numbers.end());
+        if (dtype == Dtype::float32) {
+            if (!narrow.empty()) std::memcpy(out.data(), narrow.data(), out.size());
+            return out;
+        }
         // A sum's accumulator rounded to its type.
         Reducer::make(dtype, Op::sum)
             ->move(Width::partial, Width::final,
