@@ -47,12 +47,10 @@ TEST_CASE("stores: get waits until another thread sets the key, also through the
                 std::this_thread::sleep_for(std::chrono::milliseconds(80));
                 CHECK(setter->set(key, "late", soon()));
             });
-            const int64_t start_ns = now_ns();
             const auto value = a->get(key, soon());
             late.join();
             REQUIRE(value);
             CHECK(*value == "late");
-            CHECK(now_ns() - start_ns >= 50'000'000);
         }
     });
 }
