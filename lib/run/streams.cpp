@@ -80,12 +80,12 @@ void Streams::drive(Stream& stream, bool& moved) {
     }
 }
 
-void Streams::pop(Stream& stream, Code code, const Error& error) {
+void Streams::pop(Stream& stream, const Error* error) {
     Request* request = stream.head;
     stream.head = request->next;
     if (!stream.head) stream.tail = nullptr;
     stream.count(-1);
-    complete(*request, code, error);
+    complete(*request, error);
 }
 
 void Streams::succeed(Stream& stream) {
@@ -93,18 +93,19 @@ void Streams::succeed(Stream& stream) {
     // A lost rank that did not take all data of this operation takes part in no later operation.
     if (failure_protocol_.alarm() && request.operation->untaken()) [[unlikely]]
         failure_protocol_.fail_after_loss(request.tag.sequence + 1);
-    pop(stream, Code::ok, {});
+    pop(stream, nullptr);
 }
 
-/// Completes a request that is off its queue. Do not touch it afterwards: its owner may see the
-/// code and free it.
-void Streams::complete(Request& request, Code code, const Error& error) {
+/// Completes a request that is off its queue; error is null if it succeeded. Do not touch the
+/// request afterwards: its owner may see the code and free it.
+void Streams::complete(Request& request, const Error* error) {
+    const Code code = error ? error->code : Code::ok;
     Operation& operation = *request.operation;
-    if (code != Code::ok) {
+    if (error) {
         const SharedWaitDeadline together;
         // A device operation runs from its launch on.
         if (request.started || request.external) operation.cancel();
-        request.error = annotate(error, request.tag);
+        request.error = annotate(*error, request.tag);
     }
     if (request.armed) operation.arm(false);
     if (request.external) {
@@ -112,7 +113,7 @@ void Streams::complete(Request& request, Code code, const Error& error) {
         request.ended();
     }
     recorder_.end(request.tag, code, request.driven_by_issuer);
-    if (code != Code::ok) {
+    if (error) {
         note_failed(code, request.tag.sequence);
         dump_once();
     }
@@ -168,7 +169,7 @@ void Streams::fail_head(Stream& stream, const Failure& failure) {
         failure_protocol_.raise(error);
     }
     if (auto verdict = failure_protocol_.verdict(request.tag.sequence)) error = *verdict;
-    pop(stream, error.code, error);
+    pop(stream, &error);
 }
 
 /// Messages that a lost rank had sent may still arrive, from its channel or through other ranks:
@@ -226,7 +227,7 @@ void Streams::purge(Stream& stream) {
         *link = request->next;
         if (!request->next) stream.tail = before;
         stream.count(-1);
-        complete(*request, verdict->code, *verdict);
+        complete(*request, &*verdict);
     }
 }
 
@@ -277,6 +278,17 @@ bool Streams::busy_outside() {
 // a stream seen idle stays idle. A mismatch that comes during the check calls this again. The owner
 // of a taken stream applies the verdicts when it releases the stream.
 void Streams::apply_verdicts() {
+    // Another thread's call that finds a stream taken here leaves that stream to this call: this
+    // one sees the new number after it has given the stream back.
+    uint32_t call = asked_.fetch_add(1, std::memory_order_seq_cst) + 1;
+    for (uint32_t applied = call - 1; applied != call;
+         call = asked_.load(std::memory_order_seq_cst)) {
+        applied = call;
+        apply_verdicts_once();
+    }
+}
+
+void Streams::apply_verdicts_once() {
     const auto failing = failure_protocol_.failing_epoch();
     bool idle = true;
     for (Stream& stream : streams_) {
@@ -306,7 +318,7 @@ uint64_t Streams::end_all(uint64_t last) {
             .value();
     for (Stream& stream : streams_) {
         const OwnerGuard owned(stream.owner);
-        while (stream.head) pop(stream, why.code, why);
+        while (stream.head) pop(stream, &why);
     }
     return std::min(last, first_failed_ - 1);
 }

@@ -71,13 +71,14 @@ public:
     void dump_once();
 
 private:
-    void complete(Request& request, Code code, const Error& error);
-    void pop(Stream& stream, Code code, const Error& error);
+    void complete(Request& request, const Error* error);
+    void pop(Stream& stream, const Error* error);
     void succeed(Stream& stream);
     void fail_head(Stream& stream, const Failure& failure);
     void purge(Stream& stream);
     void use_arrived(Stream& stream);
     bool survives(const Request& request) const;
+    void apply_verdicts_once();
     bool ended_by_loss(Request& request, bool moved);
     void check_deadline(Stream& stream, int64_t now);
     void note_failed(Code code, uint64_t sequence);
@@ -91,6 +92,7 @@ private:
     Recorder& recorder_;
     Waiting& waiting_;
     std::vector<Stream> streams_;
+    std::atomic<uint32_t> asked_{0};  // calls of apply_verdicts()
     std::atomic<bool> dumped_{false};
     std::atomic<uint64_t> first_failed_{~uint64_t{0}};  // other ranks may not have failed it
 };
