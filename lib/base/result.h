@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "base/types.h"
@@ -38,8 +39,16 @@ struct Error {
     Rank reporter = nobody;   // the rank that ran into the error
 };
 
+/// Success or an Error. `return {}` with tl::expected itself would write zeros over the whole
+/// object first, because its default constructor is not user-provided. Hot paths return this type.
+class Outcome : public tl::expected<void, Error> {
+public:
+    using tl::expected<void, Error>::expected;
+    Outcome() noexcept {}
+};
+
 template <typename T = void>
-using Result = tl::expected<T, Error>;
+using Result = std::conditional_t<std::is_void_v<T>, Outcome, tl::expected<T, Error>>;
 
 inline constexpr std::string_view advice_marker = ". What to do: ";
 

@@ -78,8 +78,8 @@ inline ErrorResult null_argument(const char* function, const char* argument) {
 }
 
 /// Hands on an error with the function's name in front of its message.
-template <typename T>
-Result<T> in_function(const char* function, Result<T> result) {
+template <typename AnyResult>
+AnyResult in_function(const char* function, AnyResult result) {
     if (!result) return wrap(std::move(result).error(), function);
     return result;
 }

@@ -11,7 +11,6 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     in_ = static_cast<std::byte*>(const_cast<void*>(in));
     out_ = static_cast<std::byte*>(out);
     streams_ = p_.window.slots == 0 && are_apart(in, p_.in_bytes, out, p_.out_bytes);
-    failure_ = {};
     lanes_left_ = 0;
     allowed_ = p_.window.slots > 0 ? 0 : p_.layout.tiles();
     for (BoundLane& lane : p_.lanes) {

@@ -59,8 +59,8 @@ Result<> check_settings(const Config& config, const std::string& usual_address) 
 }
 
 /// Names the rank in its own error, for the other ranks that get it.
-template <typename T>
-Result<T> named(Rank rank, Result<T> result) {
+template <typename AnyResult>
+AnyResult named(Rank rank, AnyResult result) {
     if (!result) result.error() = on_rank(rank, std::move(result.error()));
     return result;
 }

@@ -106,8 +106,8 @@ class Program {
 public:
     explicit Program(Ranked& ranked) : r(ranked) {}
 
-    template <typename T>
-    bool fine(const Result<T>& result, const std::string& what) {
+    template <typename AnyResult>
+    bool fine(const AnyResult& result, const std::string& what) {
         if (result) return true;
         const Error& error = result.error();
         r.holds(fired && !error.message.empty() && error.code != Code::timeout &&

@@ -78,12 +78,12 @@ struct Ranked {
         if (!test && problem.empty()) problem = what;
         return test;
     }
-    template <typename T>
-    bool works(const Result<T>& result, const std::string& what) {
+    template <typename AnyResult>
+    bool works(const AnyResult& result, const std::string& what) {
         return holds(result.has_value(), what + (result ? "" : ": " + result.error().message));
     }
-    template <typename T>
-    void fails(const Result<T>& result, Code code, const std::string& words) {
+    template <typename AnyResult>
+    void fails(const AnyResult& result, Code code, const std::string& words) {
         if (!holds(!result, "expected to fail: " + words)) return;
         const std::string text = error_text(result.error());
         holds(result.error().code == code && text.find(words) != std::string::npos,

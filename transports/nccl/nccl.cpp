@@ -28,7 +28,8 @@ public:
                 return fail(Code::unsupported, "NCCL has no {}", collective_name(shape.collective))
                     .advice("{}", other_algorithm);
             default:
-                return elements_of(shape, membership_->ability()).map([](Elements) {});
+                TUTTI_TRY(elements_of(shape, membership_->ability()));
+                return {};
         }
     }
     Result<std::unique_ptr<DeviceOperation>> bind(const IntrinsicShape& shape) override {

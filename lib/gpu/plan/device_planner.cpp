@@ -102,8 +102,8 @@ Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers,
         if (call.algorithm.empty()) return staged;
         return tl::unexpected(planner_.annotate(served.error(), call));
     }
-    auto served = shape_of(call).and_then(
-        [&](const IntrinsicShape& shape) { return means_.group->serves(shape); });
+    const auto shape = shape_of(call);
+    const auto served = shape ? means_.group->serves(*shape) : tl::unexpected(shape.error());
     // NCCL has no space for blocks that it overwrites. Other ranks cannot know that this rank is in
     // place, so it fails instead of taking another path.
     if (served && call.collective == Collective::alltoall && buffers.in_place)
