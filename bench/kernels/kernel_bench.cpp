@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/command_line.h"
 #include "reduce/reduce.h"
 #include "reduce/targets.h"
 
@@ -157,7 +158,8 @@ int main(int argc, char* argv[]) {
     const auto known_ops = names_of(all_named<Op>(op_count, op_name, {}), op_name);
 
     CLI::App app{
-        "Measures the reduction kernels: GB/s for each dtype, operator and instruction set"};
+        "Measures the reduction kernels: GB/s for each dtype, operator and instruction set",
+        "tutti-kernel-bench"};
     app.add_option("--dtype", options.dtypes, "only these dtypes")
         ->delimiter(',')
         ->check(CLI::IsMember(known_dtypes));
@@ -177,7 +179,7 @@ int main(int argc, char* argv[]) {
     app.add_flag("--in-place", options.in_place, "the result replaces the first operand");
     app.add_flag("--stream", options.stream, "store the result with non-temporal stores");
     app.add_flag("--partial", options.partial, "the second operand is an fp32 partial sum");
-    CLI11_PARSE(app, argc, argv);
+    if (const auto code = command_line::parse(app, argc, argv, [] {})) return *code;
 
     if (options.targets.empty()) options.targets = known_targets;
     const auto dtypes = all_named<Dtype>(dtype_count, dtype_name, options.dtypes);

@@ -27,6 +27,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bench/command_line.h"
+
 namespace {
 
 constexpr std::size_t header_bytes = 14;        // two addresses and a type
@@ -242,11 +244,11 @@ void parse(CLI::App& app, Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app(
-        "tutti-delay-switch - joins network namespaces by a switch that delays each frame");
+    CLI::App app("tutti-delay-switch - joins network namespaces by a switch that delays each frame",
+                 "tutti-delay-switch");
     Options options;
     parse(app, options);
-    CLI11_PARSE(app, argc, argv);
+    if (const auto code = command_line::parse(app, argc, argv, [] {})) return *code;
     std::signal(SIGTERM, stop);
     std::signal(SIGINT, stop);
     Switch far(options);

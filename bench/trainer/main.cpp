@@ -258,7 +258,7 @@ int main(int argc, char** argv) {
         app.add_option("--execution", execution,
                        "order of execution: serial or dag (default serial)")
             ->check(CLI::IsMember({"serial", "dag"}));
-        CLI11_PARSE(app, argc, argv);
+        if (const auto code = command_line::parse(app, argc, argv, [] {})) return *code;
         o.dag = execution == "dag";
         return what == "overlap" ? overlap(o) : overhead(o);
     } catch (const std::exception& error) {
