@@ -41,14 +41,16 @@ struct Error {
 
 /// Success or an Error. `return {}` with tl::expected itself would write zeros over the whole
 /// object first, because its default constructor is not user-provided. Hot paths return this type.
-class Outcome : public tl::expected<void, Error> {
+class VoidResult : public tl::expected<void, Error> {
 public:
     using tl::expected<void, Error>::expected;
-    Outcome() noexcept {}
+    VoidResult() noexcept {}
+    /// From and_then() and map(), which know the base only.
+    VoidResult(tl::expected<void, Error> result) : tl::expected<void, Error>(std::move(result)) {}
 };
 
 template <typename T = void>
-using Result = std::conditional_t<std::is_void_v<T>, Outcome, tl::expected<T, Error>>;
+using Result = std::conditional_t<std::is_void_v<T>, VoidResult, tl::expected<T, Error>>;
 
 inline constexpr std::string_view advice_marker = ". What to do: ";
 
