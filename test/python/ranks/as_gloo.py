@@ -1,12 +1,17 @@
 """Programs that write gloo, or name no backend: TUTTI_AS_GLOO=1 alone makes it tutti. This one does not import it."""
 import datetime
+import os
+import pathlib
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-dist.init_process_group("gloo")
+if __name__ == "__main__":  # torch starts processes that load this file again
+    dist.init_process_group("gloo")
 
 import tutti.torch  # noqa: E402
 from cases import case, equal, raises, rank, run, size  # noqa: E402
@@ -28,7 +33,8 @@ def the_name_stands_for_tutti():
 
 @case
 def new_groups_are_of_it_too():
-    for named in ({}, {"backend": "gloo"}, {"backend": dist.Backend.GLOO}, {"backend": "cpu:gloo"}):
+    for named in ({}, {"backend": "gloo"}, {"backend": dist.Backend.GLOO}, {"backend": "cpu:gloo"},
+                  {"backend": "gloo", "timeout": datetime.timedelta(days=10_000)}):
         group = dist.new_group(**named)
         assert is_ours(group), named
         gathered = [None] * size()
@@ -74,4 +80,50 @@ def models_train():
     equal(model.module.weight.grad, torch.full((2, 4), wanted))
 
 
-run()
+@case
+def meshes_and_what_torch_builds_on_them():
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (1, size()), mesh_dim_names=("replicas", "shards"))
+    assert is_ours(mesh.get_group("shards")) and is_ours(mesh.get_group("replicas"))
+    whole = torch.arange(4.0 * size()).reshape(2 * size(), 2)
+    sharded = distribute_tensor(whole, mesh["shards"], [Shard(0)])
+    equal(sharded.to_local(), whole[2 * rank():2 * rank() + 2])
+    equal(sharded.redistribute(placements=[Replicate()]).to_local(), whole)
+    equal(sharded.sum().full_tensor(), whole.sum())
+
+
+@case
+def a_rank_without_shards_knows_its_device():
+    from torch.distributed._shard import sharded_tensor
+    from torch.distributed._shard.sharding_spec import EnumerableShardingSpec, ShardMetadata
+
+    spec = EnumerableShardingSpec([ShardMetadata([0, 0], [2, 3], "rank:0/cpu")])
+    sharded = sharded_tensor.full(spec, (2, 3), fill_value=4.0)
+    moved = sharded.to("cpu")
+    assert len(moved.local_shards()) == (rank() == 0) and sharded.device == torch.device("cpu"), sharded.device
+
+
+@case
+def checkpoints_are_written_beside_the_training():
+    def state(value):
+        return {"w": torch.full((3,), value), "step": 7}
+
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+    for number, kind in enumerate((AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS)):
+        folder = pathlib.Path(os.environ["TUTTI_TEST_FOLDER"]) / str(number)
+        dcp.async_save(state(float(number)), checkpoint_id=folder, async_checkpointer_type=kind).result()
+        dist.barrier()
+        loaded = state(-1.0)
+        dcp.load(loaded, checkpoint_id=folder)
+        equal(loaded["w"], torch.full((3,), float(number)))
+
+
+@case
+def torch_records_its_calls():
+    hooks = getattr(dist.distributed_c10d._world, "pg_flight_recorder_hooks", None)
+    assert hooks is None or dist.group.WORLD in hooks  # torch 2.15 and newer have them
+
+
+if __name__ == "__main__":
+    run()

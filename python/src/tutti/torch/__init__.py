@@ -1,7 +1,7 @@
 """tutti as a backend of torch.distributed.
 
     import torch.distributed as dist
-    import tutti.torch                      # torch 2.15 and newer find it without this line
+    import tutti.torch                      # torch 2.14 and newer find it without this line
 
     dist.init_process_group("tutti")        # tensors of hosts and of CUDA devices; or "cpu:tutti,cuda:nccl"
     tutti.torch.install(as_gloo=True)       # from now on "gloo" is tutti too; TUTTI_AS_GLOO=1 does it without this line
@@ -134,26 +134,39 @@ def _create_as_gloo(options, backend_options=None):
     return _create(options, backend_options if isinstance(backend_options, dict) else None)
 
 
+def _take_the_name_gloo() -> None:
+    plugins, kind = dist.Backend._plugins, dist.Backend.backend_type_map["gloo"]
+    if hasattr(dist.Backend, "_ensure_backend_registered"):
+        dist.Backend._ensure_backend_registered("gloo")  # otherwise torch does it at a group's first use
+    builtin = plugins.get("GLOO")
+    if builtin is None:
+        raise RuntimeError(f"install: torch {torch.__version__} does not let another backend take the name gloo. "
+                           "What to do: use torch 2.14 or newer, the name tutti, or install(as_default=True)")
+    dist.Backend.register_backend(BUILTIN_GLOO, *builtin, devices=dist.Backend.backend_capability["gloo"],
+                                  _backend_type=kind)
+    # Torch tells devices by this type: a group of type gloo is for tensors in host memory.
+    dist.Backend.register_backend("gloo", _create_as_gloo, extended_api=True, devices=_devices(), _backend_type=kind)
+    # Torch attaches its flight recorder to a group unless its backend's name says that it records itself.
+    recording = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    if "gloo" in recording:
+        recording.discard("gloo")
+        recording.add(BUILTIN_GLOO)
+    os.environ["TUTTI_AS_GLOO"] = "1"  # for the processes that this one starts, such as those that write checkpoints
+    logging.getLogger(__name__).warning("tutti answers to the name gloo from now on; torch's own is %s", BUILTIN_GLOO)
+
+
 def install(as_gloo: bool = False, as_default: bool = False) -> None:
     """Makes torch.distributed use tutti if a program, or a library that it uses, does not name it.
 
-    as_gloo: from now on the name "gloo" means tutti in this process; torch's own is "gloo_builtin". Existing groups keep
-    their backend. as_default: groups without a named backend use tutti for tensors in host memory. All ranks must do
-    the same. RuntimeError: this torch does not let its gloo be replaced (2.15 and newer do).
+    as_gloo: from now on the name "gloo" means tutti in this process and, through TUTTI_AS_GLOO=1 in its environment, in
+    the processes that it starts; torch's own is "gloo_builtin". Existing groups keep their backend. as_default: groups
+    without a named backend use tutti for tensors in host memory. All ranks must do the same. RuntimeError: this torch
+    does not let its gloo be replaced (2.14 and newer do).
     """
     register()
     plugins = dist.Backend._plugins
     if as_gloo and BUILTIN_GLOO.upper() not in plugins:
-        if hasattr(dist.Backend, "_ensure_backend_registered"):
-            dist.Backend._ensure_backend_registered("gloo")  # otherwise torch does it at a group's first use
-        builtin = plugins.get("GLOO")
-        if builtin is None:
-            raise RuntimeError(f"install: torch {torch.__version__} does not let another backend take the name gloo. "
-                               "What to do: use torch 2.15 or newer, the name tutti, or install(as_default=True)")
-        dist.Backend.register_backend(BUILTIN_GLOO, *builtin, devices=dist.Backend.backend_capability["gloo"],
-                                      _backend_type=dist.Backend.backend_type_map["gloo"])
-        dist.Backend.register_backend("gloo", _create_as_gloo, extended_api=True, devices=_devices())
-        logging.getLogger(__name__).warning("tutti answers to the name gloo from now on; torch's own is %s", BUILTIN_GLOO)
+        _take_the_name_gloo()
     if as_default:
         dist.Backend.default_device_backend_map["cpu"] = "gloo" if BUILTIN_GLOO.upper() in plugins else "tutti"
 
