@@ -97,7 +97,7 @@ Backend::WorkPtr Backend::started(Call& call) {
     if (call.operation->ordered()) call.operation->enqueued();
     if (hasHooks()) report_to_hook(call);
     if (Batch* open = batch()) open->works.push_back(call.work);
-    remember(call.operation);
+    reaper_->in_flight().add(call.operation);
     // Release the group before waiting: another thread may then close it, which ends the wait.
     call.group.reset();
     if (!call.async) call.work->wait(kNoTimeout);
@@ -144,35 +144,15 @@ Backend::OwnedOp Backend::operator_for(const c10d::ReduceOp& op, const Reduction
 
 // ---- pending operations
 
-void Backend::remember(const std::shared_ptr<Operation>& operation) {
-    const std::lock_guard lock(lifecycle_);
-    inflight_.push_back(operation);
-    if (inflight_.size() < prune_at_) return;
-    const auto over = [](const std::weak_ptr<Operation>& weak) {
-        const auto held = weak.lock();
-        return !held || held->done();
-    };
-    inflight_.erase(std::remove_if(inflight_.begin(), inflight_.end(), over), inflight_.end());
-    prune_at_ = std::max<std::size_t>(64, 2 * inflight_.size());
-}
-
-std::vector<std::shared_ptr<Operation>> Backend::pending() {
-    const std::lock_guard lock(lifecycle_);
-    std::vector<std::shared_ptr<Operation>> found;
-    for (const auto& weak : inflight_)
-        if (auto held = weak.lock(); held && !held->done()) found.push_back(std::move(held));
-    return found;
-}
-
 // Pending operations on device streams, which the host has not waited for.
 std::vector<std::shared_ptr<Operation>> Backend::ordered_operations() {
-    auto found = pending();
+    auto found = reaper_->in_flight().pending();
     std::erase_if(found, [](const auto& operation) { return !operation->ordered(); });
     return found;
 }
 
 void Backend::waitForPendingWorks() {
-    for (const auto& operation : pending()) operation->wait(kNoTimeout);
+    for (const auto& operation : reaper_->in_flight().pending()) operation->wait(kNoTimeout);
     if (hook_) hook_->wait_until_called(hook_grace);
 }
 
@@ -334,7 +314,7 @@ void Backend::leave() {
     }
     const auto grace = ending_ ? Milliseconds(0) : leave_grace;
     const auto limit = std::chrono::steady_clock::now() + grace;
-    for (const auto& operation : pending()) {
+    for (const auto& operation : reaper_->in_flight().pending()) {
         const auto left =
             std::chrono::duration_cast<Milliseconds>(limit - std::chrono::steady_clock::now());
         if (left.count() > 0) operation->wait(left);

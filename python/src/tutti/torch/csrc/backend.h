@@ -248,8 +248,6 @@ private:
     OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,
                          const Call& call);
     std::shared_ptr<Group> group() const;
-    void remember(const std::shared_ptr<Operation>& operation);
-    std::vector<std::shared_ptr<Operation>> pending();
     std::vector<std::shared_ptr<Operation>> ordered_operations();
     void report_to_hook(const Call& call);
     void leave();
@@ -288,8 +286,6 @@ private:
     const std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>();
     mutable std::mutex lifecycle_;
     std::shared_ptr<Group> group_;  // NULL once the group is closed
-    std::vector<std::weak_ptr<Operation>> inflight_;
-    std::size_t prune_at_ = 64;
     std::mutex issuing_;  // tutti allows one issuing thread at a time
     DeviceStreams streams_;
     std::atomic<bool> on_device_{

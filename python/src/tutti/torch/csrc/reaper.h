@@ -9,9 +9,9 @@
 #include <memory>
 #include <mutex>
 
-namespace tutti_torch {
+#include "in_flight.h"
 
-class Operation;
+namespace tutti_torch {
 
 /// The first operation that needs a thread starts it. Callbacks of futures run here, and may call
 /// tutti and even wait for another future: if all threads are busy, another one starts. The threads
@@ -28,7 +28,11 @@ public:
     /// Whether this thread is one of a group's.
     static bool runs_here();
 
-    /// Records a failure of a call. It is in this class because all operations can reach it.
+    // All operations reach the reaper, so it also has these.
+
+    /// The operations that may still be pending.
+    InFlight& in_flight() { return in_flight_; }
+    /// Records a failure of a call.
     void note(const std::exception_ptr& error);
     /// The status that ended the group, TUTTI_OK while it works.
     tutti_status ended_by() const;
@@ -45,6 +49,7 @@ private:
     void run();
     void start_thread();
 
+    InFlight in_flight_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::shared_ptr<Operation>> queue_;
