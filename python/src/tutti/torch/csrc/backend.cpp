@@ -133,8 +133,8 @@ Backend::OwnedOp Backend::operator_for(const c10d::ReduceOp& op, const Reduction
             ? factor->tensor_factor.to(at::kCPU, accumulator).contiguous()
             : at::scalar_tensor(factor->double_factor, at::TensorOptions(accumulator));
     tutti_op made = -1;
-    const std::lock_guard one_at_a_time(issuing_);
     noting([&] {
+        const std::lock_guard one_at_a_time(issuing_);
         check(tutti_op_create_premul_sum(call.group->comm(), scalar.const_data_ptr(),
                                          small ? TUTTI_FLOAT32 : reduction.element.dtype, &made),
               call.operation->name());
@@ -218,9 +218,10 @@ Backend::WorkPtr Backend::endCoalescing() {
 void Backend::eagerConnectSingleDevice(at::Device device) {
     if (!device.is_cuda()) return;
     const auto whole = group();
-    const std::lock_guard one_at_a_time(issuing_);
-    noting(
-        [&] { check(tutti_comm_use_device(whole->comm(), device.index()), "init with a device"); });
+    noting([&] {
+        const std::lock_guard one_at_a_time(issuing_);
+        check(tutti_comm_use_device(whole->comm(), device.index()), "init with a device");
+    });
     on_device_ = true;
 }
 
@@ -252,11 +253,10 @@ c10::intrusive_ptr<c10d::Backend> Backend::make_part(
     const bool member = me != ranks.end();
     const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : -1;
     const auto whole = group();
-    std::shared_ptr<Group> part;
-    {
+    std::shared_ptr<Group> part = noting([&] {
         const std::lock_guard one_at_a_time(issuing_);
-        part = noting([&] { return whole->split(color, static_cast<int>(me - ranks.begin())); });
-    }
+        return whole->split(color, static_cast<int>(me - ranks.begin()));
+    });
     if (!part) return nullptr;
     auto own = c10::make_intrusive<Options>(options_->settings, options_->timeout);
     auto backend = c10::make_intrusive<Backend>(std::move(part), std::move(own));
@@ -268,8 +268,10 @@ c10::intrusive_ptr<c10d::Backend> Backend::make_part(
 
 std::shared_ptr<Group> Backend::duplicate() {
     const auto whole = group();
-    const std::lock_guard one_at_a_time(issuing_);
-    return noting([&] { return whole->split(0, rank_); });
+    return noting([&] {
+        const std::lock_guard one_at_a_time(issuing_);
+        return whole->split(0, rank_);
+    });
 }
 
 #if TUTTI_TORCH_AT_LEAST(2, 7)

@@ -242,7 +242,8 @@ private:
     void give_name(Call& call, const ListName* name, std::size_t tensors) const;
     WorkPtr started(Call& call);
     void place(Call& call, c10::Device device);
-    /// Runs the function. A CallError that it throws is kept for last_failure() and getError().
+    /// Runs the function, which may take issuing_. A CallError that it throws is kept for
+    /// last_failure() and getError(). Call it without a lock: a failure may call the program.
     template <typename Function>
     auto noting(Function function) -> decltype(function());
     OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,
@@ -321,8 +322,10 @@ auto Backend::noting(Function function) -> decltype(function()) {
 
 template <typename Starting>
 void Backend::start(const Call& call, std::size_t bytes, Starting starting) {
-    const std::lock_guard one_at_a_time(issuing_);
-    start_locked(call, bytes, starting);
+    noting([&] {
+        const std::lock_guard one_at_a_time(issuing_);
+        start_locked(call, bytes, starting);
+    });
 }
 
 template <typename Starting>
@@ -330,10 +333,8 @@ void Backend::start_locked(const Call& call, std::size_t bytes, Starting startin
     tutti_request* request = nullptr;
     tutti_call_opts opts = call.opts;
     opts.stream = bytes > large_bytes ? call.group->streams() - 1 : 0;
-    noting([&] {
-        const tutti_status status = starting(call.group->comm(), &opts, &request);
-        check(status, call.operation->name(), call.operation->words_about_list(status));
-    });
+    const tutti_status status = starting(call.group->comm(), &opts, &request);
+    check(status, call.operation->name(), call.operation->words_about_list(status));
     call.operation->add(request);
 }
 

@@ -47,25 +47,26 @@ Backend::WorkPtr Backend::message(Call& call, Starting starting) {
 // If one message fails, the others are still launched, so that their peers do not wait in vain.
 void Backend::launch_gathered(std::vector<Gathered> all) {
     if (all.empty()) return;
-    std::exception_ptr first;
+    std::vector<std::exception_ptr> failures;
     const auto each = [&](auto&& step) {
         for (Gathered& one : all) {
             try {
                 step(one);
             } catch (...) {
-                if (!first) first = std::current_exception();
-                one.call.operation->fail(std::current_exception());
+                failures.push_back(std::current_exception());
+                one.call.operation->fail(failures.back());
             }
         }
     };
-    {
+    noting([&] {
         const std::lock_guard one_at_a_time(issuing_);
-        noting([] { check(tutti_launch_start(), "batch_isend_irecv"); });
+        check(tutti_launch_start(), "batch_isend_irecv");
         each([&](Gathered& one) { start_locked(one.call, unknown_bytes, one.starting); });
         (void)tutti_launch_end();  // each request has its own failure
-    }
+    });
+    for (const auto& failure : failures) reaper_->note(failure);
     each([&](Gathered& one) { started(one.call); });
-    if (first) std::rethrow_exception(first);
+    if (!failures.empty()) std::rethrow_exception(failures.front());
 }
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {

@@ -52,8 +52,8 @@ std::shared_ptr<Operation> Backend::post(const Group& group, const at::Tensor& w
     opts.timeout_ms = 0;
     const auto count = static_cast<std::size_t>(words.numel());
     tutti_request* request = nullptr;
-    const std::lock_guard one_at_a_time(issuing_);
     noting([&] {
+        const std::lock_guard one_at_a_time(issuing_);
         check(sending ? tutti_isend(group.comm(), words.const_data_ptr(), count, TUTTI_INT32, peer,
                                     tag, &opts, &request)
                       : tutti_irecv(group.comm(), words.data_ptr(), count, TUTTI_INT32, peer, tag,

@@ -107,7 +107,7 @@ void Work::abort() {
 void Work::make_ordered_future(const c10::TypePtr& type) {
     const c10::Device device = operation_->stream()->device();
     future_ = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{device});
-    if (operation_->poll() && operation_->error()) {
+    if (operation_->done() && operation_->error()) {
         future_->setError(operation_->error());
         return;
     }
@@ -118,6 +118,7 @@ void Work::make_ordered_future(const c10::TypePtr& type) {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+    if (operation_->ordered()) operation_->poll();  // without the lock: a failure calls the program
     const std::lock_guard lock(future_mutex_);
     if (future_) return future_;
     const auto type = c10::ListType::create(c10::TensorType::get());
