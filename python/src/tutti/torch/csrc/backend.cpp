@@ -293,7 +293,9 @@ void Backend::abort() {
         const std::lock_guard lock(lifecycle_);
         group = group_;
     }
-    if (group) (void)tutti_comm_abort(group->comm());
+    if (!group) return;
+    reaper_->run_abort_hooks();
+    (void)tutti_comm_abort(group->comm());
 }
 
 void Backend::shutdown() {
@@ -314,6 +316,8 @@ void Backend::leave() {
         new std::shared_ptr<Group>(std::move(group));
         return;
     }
+    // From now on this rank ends the group, and no failure.
+    reaper_->hooks().abort.clear();
     const auto grace = ending_ ? Milliseconds(0) : leave_grace;
     const auto limit = std::chrono::steady_clock::now() + grace;
     for (const auto& operation : reaper_->in_flight().pending()) {

@@ -79,6 +79,16 @@ public:
     }
     void abort();
     void shutdown();
+    /// The hooks run in abort(), and where an operation gets the failure that ended the group.
+    bool supportsAbortHooks() const {
+        return true;
+    }
+    void registerAbortHook(int64_t id, std::function<void()> hook) {
+        reaper_->hooks().abort.add(id, std::move(hook));
+    }
+    void unregisterAbortHook(int64_t id) {
+        reaper_->hooks().abort.remove(id);
+    }
     void waitForPendingWorks() override;
     void registerOnCompletionHook(
         std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
@@ -287,7 +297,7 @@ private:
     const std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>();
     mutable std::mutex lifecycle_;
     std::shared_ptr<Group> group_;  // NULL once the group is closed
-    std::mutex issuing_;  // tutti allows one issuing thread at a time
+    std::mutex issuing_;            // tutti allows one issuing thread at a time
     DeviceStreams streams_;
     std::atomic<bool> on_device_{
         false};  // set by the first call on a device; from then on supportsCoalescing()

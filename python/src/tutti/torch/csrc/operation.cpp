@@ -45,6 +45,14 @@ bool Operation::poll() {
     return done();
 }
 
+void Operation::poll_unattended() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (driven_ || wanted_) return;
+    }
+    poll();
+}
+
 bool Operation::wait(std::chrono::milliseconds timeout) {
     if (done()) return true;
     check_launched();

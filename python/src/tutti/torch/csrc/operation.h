@@ -76,6 +76,8 @@ public:
     bool done() const { return done_.load(std::memory_order_acquire); }
     /// Makes progress; true when the operation is over.
     bool poll();
+    /// The same, unless another thread or a callback waits for its end.
+    void poll_unattended();
     /// False if it is not over after the time-out; 0 waits for the operation's own deadline.
     bool wait(std::chrono::milliseconds timeout);
     /// Valid only once done().

@@ -54,15 +54,28 @@ void Reaper::stop() {
 
 // Keeps the failure that ended the group: later ones only repeat it.
 void Reaper::note(const std::exception_ptr& error) {
+    bool ended = false;
     try {
         std::rethrow_exception(error);
     } catch (const CallError& failed) {
+        ended = ends_the_group(failed.status);
         const std::lock_guard lock(mutex_);
-        if (ends_the_group(noted_)) return;
-        noted_ = failed.status;
-        last_failure_ = error;
+        if (!ends_the_group(noted_)) {
+            noted_ = failed.status;
+            last_failure_ = error;
+        }
     } catch (...) {  // an exception of other code
     }
+    if (ended) hooks_.abort.run_once([this] { poll_pending(); });
+}
+
+void Reaper::run_abort_hooks() {
+    hooks_.abort.run([this] { poll_pending(); });
+}
+
+// An operation with a waiter ends there, which may call the program.
+void Reaper::poll_pending() {
+    for (const auto& operation : in_flight_.pending()) operation->poll_unattended();
 }
 
 tutti_status Reaper::ended_by() const {

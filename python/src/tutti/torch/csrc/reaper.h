@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "hooks.h"
 #include "in_flight.h"
 
 namespace tutti_torch {
@@ -32,7 +33,12 @@ public:
 
     /// The operations that may still be pending.
     InFlight& in_flight() { return in_flight_; }
-    /// Records a failure of a call.
+    Hooks& hooks() { return hooks_; }
+    /// Polls the pending operations, so that the hooks see which are over, and calls the abort
+    /// hooks. The caller has no lock.
+    void run_abort_hooks();
+    /// Records a failure of a call. If it ended the group, calls the abort hooks; the caller has no
+    /// lock.
     void note(const std::exception_ptr& error);
     /// The status that ended the group, TUTTI_OK while it works.
     tutti_status ended_by() const;
@@ -48,8 +54,10 @@ public:
 private:
     void run();
     void start_thread();
+    void poll_pending();
 
     InFlight in_flight_;
+    Hooks hooks_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::shared_ptr<Operation>> queue_;
