@@ -92,7 +92,9 @@ public:
     void waitForPendingWorks() override;
     void registerOnCompletionHook(
         std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
-    void enableCollectivesTiming() override {}
+    void enableCollectivesTiming() override {
+        reaper_->hooks().timing = true;
+    }
     void startCoalescing();
     WorkPtr endCoalescing();
     /// From now on groups leave without waiting: a failing rank must not delay the other ranks'
@@ -194,7 +196,7 @@ private:
     };
     /// The calls of one thread between startCoalescing and endCoalescing.
     struct Batch {
-        std::vector<WorkPtr> works;
+        std::vector<c10::intrusive_ptr<Work>> works;
         std::vector<Gathered> gathered;
     };
     /// Ends the batch if a call in it throws, because torch does not: later calls are not part of

@@ -105,7 +105,7 @@ struct Hooks {
     AbortHooks abort;
     /// Gets the key of a successful call, and how many milliseconds it took if calls are timed.
     HookTable<uint64_t, std::optional<float>> completion;
-    std::atomic<bool> timing{false};
+    std::atomic<bool> timing{false};  // of calls that begin from now on
 };
 
 }  // namespace tutti_torch

@@ -22,6 +22,11 @@ struct Watch {
 
 }  // namespace
 
+Operation::Operation(std::string name, std::shared_ptr<Reaper> reaper)
+    : name_(std::move(name)), reaper_(std::move(reaper)) {
+    if (reaper_->hooks().timing.load(std::memory_order_relaxed)) time_ = CallTime{Clock::now(), {}};
+}
+
 // Runs only without requests or after they ended: a dropped Work gives its operation to the reaper.
 Operation::~Operation() {
     for (tutti_request*& request : requests_) (void)tutti_wait(&request, -1);
@@ -174,6 +179,7 @@ void Operation::end() {
             error_ = std::current_exception();
         }
     }
+    if (time_) time_->end = Clock::now();
     if (error_ && ordered_) reaper_->owe(error_);
     let_go();
     requests_.clear();

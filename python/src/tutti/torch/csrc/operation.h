@@ -3,6 +3,7 @@
 
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -25,6 +26,19 @@ namespace tutti_torch {
 
 class Reaper;
 
+/// The time from the beginning of a call until this rank noticed its end.
+struct CallTime {
+    using Point = std::chrono::steady_clock::time_point;
+
+    float ms() const { return std::chrono::duration<float, std::milli>(end - begin).count(); }
+    /// From the earlier beginning until the later end.
+    CallTime joined(const CallTime& other) const {
+        return {std::min(begin, other.begin), std::max(end, other.end)};
+    }
+
+    Point begin, end;
+};
+
 /// Requests, the tensors that they read and write, and the copies to make when they are done.
 /// Outlives a dropped Work, so that the results still arrive.
 ///
@@ -32,8 +46,7 @@ class Reaper;
 /// drives the requests, other threads wait for it.
 class Operation : public std::enable_shared_from_this<Operation> {
 public:
-    Operation(std::string name, std::shared_ptr<Reaper> reaper)
-        : name_(std::move(name)), reaper_(std::move(reaper)) {}
+    Operation(std::string name, std::shared_ptr<Reaper> reaper);
     ~Operation();
     Operation(const Operation&) = delete;
 
@@ -83,6 +96,8 @@ public:
     /// Valid only once done().
     const std::exception_ptr& error() const { return error_; }
     const tutti_recv_status& source() const { return received_; }
+    /// Valid only once done(); none if the group's calls were not timed when this one began.
+    const std::optional<CallTime>& time() const { return time_; }
     /// Calls back once it is over, on the thread that ends it; at once if it is over already. From
     /// then on it ends without a waiter.
     void when_done(Callback callback);
@@ -123,6 +138,7 @@ private:
     tutti_recv_status received_{-1, -1, 0};
     std::optional<std::size_t> expected_;
     std::exception_ptr error_;
+    std::optional<CallTime> time_;
     std::optional<c10::Stream> stream_;
     std::optional<c10::Event> over_;  // on the stream, behind everything
     bool ordered_ = false;

@@ -44,6 +44,15 @@ bool Together::wait(std::chrono::milliseconds timeout) {
     return true;
 }
 
+float Together::getDuration() const {
+    std::optional<CallTime> whole;
+    for (const auto& work : works_) {
+        const CallTime& part = work->time();
+        whole = whole ? whole->joined(part) : part;
+    }
+    return whole ? whole->ms() : 0;
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> Together::getFuture() {
     c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
         c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));

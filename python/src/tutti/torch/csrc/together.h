@@ -3,14 +3,14 @@
 
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Work.hpp>
+#include "work.h"
 
 namespace tutti_torch {
 
 /// All works that one thread issued between startCoalescing and endCoalescing.
 class Together final : public c10d::Work {
 public:
-    Together(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+    Together(int rank, std::vector<c10::intrusive_ptr<tutti_torch::Work>> works)
         : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
 
     bool isCompleted() override;
@@ -21,9 +21,11 @@ public:
     /// The time-out is for each Work.
     bool wait(std::chrono::milliseconds timeout) override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    /// From the beginning of the first call until this rank noticed the last end.
+    float getDuration() const override;
 
 private:
-    std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+    std::vector<c10::intrusive_ptr<tutti_torch::Work>> works_;
 };
 
 }  // namespace tutti_torch

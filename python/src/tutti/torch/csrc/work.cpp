@@ -94,6 +94,16 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     return true;
 }
 
+const CallTime& Work::time() const {
+    TORCH_CHECK(operation_->done(), "tutti ", operation_->name(),
+                ": the operation is not over, so that it has no duration. What to do: call wait() "
+                "before _get_duration()");
+    TORCH_CHECK(operation_->time(), "tutti ", operation_->name(),
+                ": the group did not time its calls when this one began. What to do: call "
+                "_enable_collectives_timing() of the group before the call");
+    return *operation_->time();
+}
+
 void Work::abort() {
     TORCH_CHECK(
         false, "tutti ", operation_->name(),

@@ -43,9 +43,13 @@ public:
     void abort() override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     uint64_t getSequencenumber() const override { return description_.sequence; }
+    /// In milliseconds.
+    float getDuration() const override { return time().ms(); }
     // An override in newer versions of torch only.
     std::chrono::milliseconds getTimeout() const { return description_.timeout; }
 
+    /// An error if the operation is not over, or was not timed.
+    const CallTime& time() const;
     /// Tells the base class once the operation is over: profilers get it from there.
     void settle();
 
