@@ -210,7 +210,7 @@ Backend::WorkPtr Backend::endCoalescing() {
                 "before _end_coalescing, in the same thread");
     const auto over = c10::make_scope_exit([this] { drop_batch(); });
     launch_gathered(std::exchange(open->gathered, {}));
-    return c10::make_intrusive<Together>(rank_, std::move(open->works));
+    return c10::make_intrusive<Together>(rank_, std::move(open->works), reaper_->hooks());
 }
 
 // ---- the group
@@ -328,6 +328,7 @@ void Backend::leave() {
     drop_batch();
     group.reset();
     reaper_->stop();
+    reaper_->hooks().completion.clear();
 }
 
 void Backend::dump(int fd) {

@@ -89,6 +89,23 @@ public:
     void unregisterAbortHook(int64_t id) {
         reaper_->hooks().abort.remove(id);
     }
+    /// The hooks run on the thread that ends a successful operation. No thread is woken for them:
+    /// if nothing waits for a Work, they run when the program polls it, drops it or aborts the
+    /// group.
+    bool supportsCompletionHooks() const {
+        return true;
+    }
+#if TUTTI_TORCH_AT_LEAST(2, 15)
+    void registerCompletionHook(int64_t id, c10d::CompletionHook hook) {
+        reaper_->hooks().completion.add(
+            id, [hook = std::move(hook)](uint64_t key, std::optional<float> ms) {
+                hook({key, ms});
+            });
+    }
+#endif
+    void unregisterCompletionHook(int64_t id) {
+        reaper_->hooks().completion.remove(id);
+    }
     void waitForPendingWorks() override;
     void registerOnCompletionHook(
         std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;

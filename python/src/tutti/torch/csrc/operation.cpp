@@ -22,6 +22,22 @@ struct Watch {
 
 }  // namespace
 
+// It begins far from the counts and the addresses that other backends of the same group use.
+uint64_t new_completion_key() {
+    static std::atomic<uint64_t> next{uint64_t{1} << 62};
+    return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+void JointCompletion::count(const std::optional<CallTime>& time, const Hooks& hooks) {
+    {
+        const std::lock_guard lock(mutex_);
+        timed_ = timed_ && time;
+        if (timed_) time_ = time_ ? time_->joined(*time) : *time;
+        if (--left_ > 0) return;
+    }
+    hooks.completion.call(key_, timed_ ? std::optional(time_->ms()) : std::nullopt);
+}
+
 Operation::Operation(std::string name, std::shared_ptr<Reaper> reaper)
     : name_(std::move(name)), reaper_(std::move(reaper)) {
     if (reaper_->hooks().timing.load(std::memory_order_relaxed)) time_ = CallTime{Clock::now(), {}};
@@ -180,9 +196,41 @@ void Operation::end() {
         }
     }
     if (time_) time_->end = Clock::now();
+    report();
     if (error_ && ordered_) reaper_->owe(error_);
     let_go();
     requests_.clear();
+}
+
+uint64_t Operation::key() {
+    uint64_t none = 0;
+    if (key_ == 0) key_.compare_exchange_strong(none, new_completion_key());
+    return key_;
+}
+
+// Torch keeps a failed call as one that never completed.
+void Operation::report() {
+    const Hooks& hooks = reaper_->hooks();
+    if (hooks.completion.empty() || error_) return;
+    std::shared_ptr<JointCompletion> joint;
+    {
+        const std::lock_guard lock(mutex_);
+        reported_ = true;
+        joint = std::move(joint_);
+    }
+    hooks.completion.call(key(), time_ ? std::optional(time_->ms()) : std::nullopt);
+    if (joint) joint->count(time_, hooks);
+}
+
+void Operation::count_in(std::shared_ptr<JointCompletion> joint) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!reported_) {
+            joint_ = std::move(joint);
+            return;
+        }
+    }
+    joint->count(time_, reaper_->hooks());
 }
 
 // The reaper's threads free tensors in a callback, which may take python's lock. They must not

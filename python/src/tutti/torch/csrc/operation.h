@@ -25,6 +25,7 @@
 namespace tutti_torch {
 
 class Reaper;
+struct Hooks;
 
 /// The time from the beginning of a call until this rank noticed its end.
 struct CallTime {
@@ -37,6 +38,25 @@ struct CallTime {
     }
 
     Point begin, end;
+};
+
+/// A number that no other call of this process gets, for completion hooks.
+uint64_t new_completion_key();
+
+/// Several operations for which the completion hooks are called once more, when the last is over.
+/// If one of them fails, they are not. Any thread.
+class JointCompletion {
+public:
+    JointCompletion(uint64_t key, std::size_t operations) : key_(key), left_(operations) {}
+    /// One of the operations is over, and took that time.
+    void count(const std::optional<CallTime>& time, const Hooks& hooks);
+
+private:
+    const uint64_t key_;
+    std::mutex mutex_;
+    std::size_t left_;
+    bool timed_ = true;
+    std::optional<CallTime> time_;
 };
 
 /// Requests, the tensors that they read and write, and the copies to make when they are done.
@@ -98,6 +118,10 @@ public:
     const tutti_recv_status& source() const { return received_; }
     /// Valid only once done(); none if the group's calls were not timed when this one began.
     const std::optional<CallTime>& time() const { return time_; }
+    /// For completion hooks.
+    uint64_t key();
+    /// Counts in `joint` once it is over, at once if it is over already.
+    void count_in(std::shared_ptr<JointCompletion> joint);
     /// Calls back once it is over, on the thread that ends it; at once if it is over already. From
     /// then on it ends without a waiter.
     void when_done(Callback callback);
@@ -124,6 +148,7 @@ private:
     bool passed(Clock::time_point limit, bool bounded);
     void copy_back();
     void end();
+    void report();
     void let_go();
     std::exception_ptr short_message() const;
     void check_launched() const;
@@ -142,14 +167,17 @@ private:
     std::optional<c10::Stream> stream_;
     std::optional<c10::Event> over_;  // on the stream, behind everything
     bool ordered_ = false;
+    std::atomic<uint64_t> key_{0};  // 0: nothing has asked for it
     std::atomic<bool> gathered_{false};
     std::atomic<bool> done_{false};
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    bool driven_ = false;   // a thread is inside tutti with these requests
-    bool watched_ = false;  // the reaper gets the operation when they are over
-    bool wanted_ = false;   // a caller wants it to end without a waiter
+    bool driven_ = false;    // a thread is inside tutti with these requests
+    bool watched_ = false;   // the reaper gets the operation when they are over
+    bool wanted_ = false;    // a caller wants it to end without a waiter
+    bool reported_ = false;  // the completion hooks know that it is over
+    std::shared_ptr<JointCompletion> joint_;
     std::vector<Callback> callbacks_;
 };
 

@@ -4,7 +4,17 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "hooks.h"
+
 namespace tutti_torch {
+
+Together::Together(int rank, std::vector<c10::intrusive_ptr<tutti_torch::Work>> works,
+                   const Hooks& hooks)
+    : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {
+    if (hooks.completion.empty()) return;
+    const auto joint = std::make_shared<JointCompletion>(key_, works_.size());
+    for (const auto& work : works_) work->operation()->count_in(joint);
+}
 
 bool Together::isCompleted() {
     bool all = true;

@@ -10,8 +10,9 @@ namespace tutti_torch {
 /// All works that one thread issued between startCoalescing and endCoalescing.
 class Together final : public c10d::Work {
 public:
-    Together(int rank, std::vector<c10::intrusive_ptr<tutti_torch::Work>> works)
-        : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+    /// hooks: told once, under one key, when all works are over.
+    Together(int rank, std::vector<c10::intrusive_ptr<tutti_torch::Work>> works,
+             const Hooks& hooks);
 
     bool isCompleted() override;
     bool isSuccess() const override;
@@ -23,8 +24,10 @@ public:
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     /// From the beginning of the first call until this rank noticed the last end.
     float getDuration() const override;
+    uint64_t getCompletionKey() const { return key_; }
 
 private:
+    const uint64_t key_ = new_completion_key();
     std::vector<c10::intrusive_ptr<tutti_torch::Work>> works_;
 };
 

@@ -45,9 +45,11 @@ public:
     uint64_t getSequencenumber() const override { return description_.sequence; }
     /// In milliseconds.
     float getDuration() const override { return time().ms(); }
-    // An override in newer versions of torch only.
+    // Overrides in newer versions of torch only.
     std::chrono::milliseconds getTimeout() const { return description_.timeout; }
+    uint64_t getCompletionKey() const { return operation_->key(); }
 
+    const std::shared_ptr<Operation>& operation() const { return operation_; }
     /// An error if the operation is not over, or was not timed.
     const CallTime& time() const;
     /// Tells the base class once the operation is over: profilers get it from there.
