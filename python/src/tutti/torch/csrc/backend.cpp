@@ -49,6 +49,16 @@ std::shared_ptr<Group> Backend::group() const {
     return group_;
 }
 
+Backend::Milliseconds Backend::limit_of(Milliseconds asked,
+                                        const std::shared_ptr<Operation>& call) {
+    const Milliseconds extension = ephemeral_.begin(call);
+    const Milliseconds own(timeout_ms_.load(std::memory_order_relaxed));
+    Milliseconds limit = asked.count() < 0 ? own : asked;
+    if (limit == options_->timeout && own.count() < 0) limit = Milliseconds(-1);
+    if (extension.count() == 0 || limit.count() == 0) return limit;
+    return (limit.count() < 0 ? options_->timeout : limit) + extension;
+}
+
 Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
                              const Tensors& inputs, Tensors results) {
     const GivesUpBatch if_it_throws(*this);
@@ -56,8 +66,7 @@ Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
     Call call;
     call.group = group();
     call.operation = std::make_shared<Operation>(kind.name, reaper_);
-    if (timeout.count() < 0) timeout = Milliseconds(timeout_ms_.load(std::memory_order_relaxed));
-    if (timeout == options_->timeout && timeout_ms_ < 0) timeout = Milliseconds(-1);
+    timeout = limit_of(timeout, call.operation);
     const bool profiled = at::hasCallbacks();
     // Ranks compare the numbers of their collectives, so messages, which differ, count separately.
     const uint64_t number = is_message(kind.type) ? ++messages_ : ++sequence_;

@@ -16,6 +16,7 @@
 
 #include "device.h"
 #include "dtypes.h"
+#include "ephemeral.h"
 #include "errors.h"
 #include "group.h"
 #include "hook.h"
@@ -59,6 +60,7 @@ public:
     /// A copy: older versions of torch write a part's time-out into it.
     c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() { return options_->clone(); }
     void setTimeout(Milliseconds timeout);
+    void addEphemeralTimeout(const Milliseconds& extension) { ephemeral_.add(extension); }
     uint64_t getSequenceNumberForGroup() override;
     void setSequenceNumberForGroup() override {}
     bool supportsSplitting() const { return true; }
@@ -259,6 +261,8 @@ private:
         std::exception_ptr refused_;
     };
 
+    /// In a call's options: < 0 is the communicator's own time-out, 0 none.
+    Milliseconds limit_of(Milliseconds asked, const std::shared_ptr<Operation>& call);
     Call begin(const Kind& kind, Milliseconds timeout, bool async, const Tensors& inputs,
                Tensors results);
     /// Chooses the stream by size, so that large calls do not hold up small ones. bytes is the same
@@ -325,6 +329,7 @@ private:
     std::shared_ptr<CompletionHook> hook_;  // NULL until one is registered
     std::atomic<uint32_t> monitored_{0};
     std::atomic<int64_t> timeout_ms_{-1};  // -1: as the communicator was made
+    EphemeralTimeouts ephemeral_;
     const int pid_;
     static inline std::atomic<bool> ending_{false};
     // The last part of this group, and the store that it was made for.
