@@ -27,7 +27,8 @@ def environment(**more):
     env = {name: value for name, value in os.environ.items() if not name.startswith(("TUTTI_", "PYTHON"))}
     env.update({"PYTHONPATH": str(HERE / "ranks"), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
                 "TUTTI_DIGITS": str(EXAMPLES / "digits" / "digits.csv.gz"),
-                "PYTHONDONTWRITEBYTECODE": "1"})
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "TORCH_FR_DUMP_ON_TIMEOUT": "0"})  # else torch writes to the user's cache folder when a group fails
     for name in ("TUTTI_CACHE_DIR", "TUTTI_TEST_FOLDER", "TUTTI_TEST_KEEP_GOING"):
         if name in os.environ:
             env[name] = os.environ[name]

@@ -79,6 +79,20 @@ class Works(Cases):
         self.check_ranks(3, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
 
+class Hooks(Cases):
+    def check_hooks(self, ranks):
+        listener = support.compiled("hooks/listener.cpp", "listener")
+        with tempfile.TemporaryDirectory() as folder:
+            self.check_ranks(ranks, "hooks.py", TUTTI_TEST_LISTENER=listener, TORCH_FR_DUMP_ON_TIMEOUT="1",
+                             TORCH_FR_DUMP_TEMP_FILE=os.path.join(folder, "trace_"))
+
+    def test_two_ranks(self):
+        self.check_hooks(2)
+
+    def test_four_ranks(self):
+        self.check_hooks(4)
+
+
 class Names(Cases):
     """The names and device types with which the backend registers itself with torch."""
 

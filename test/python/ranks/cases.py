@@ -13,8 +13,9 @@ import torch.distributed as dist
 import tutti.torch
 
 CASES = {}
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 # The cases work around methods that the oldest torch lacks; every newer torch must have them.
-OLDEST = tuple(map(int, torch.__version__.split(".")[:2])) == tutti.torch.OLDEST_TORCH
+OLDEST = VERSION == tutti.torch.OLDEST_TORCH
 
 
 def case(function):

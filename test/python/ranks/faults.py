@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import tutti.torch
-from cases import OLDEST, raises, rank, size
+from cases import OLDEST, VERSION, raises, rank, size
 
 WAY = os.environ["TUTTI_TEST_WAY"]
 FOLDER = os.environ["TUTTI_TEST_FOLDER"]
@@ -70,12 +70,29 @@ def go():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def watch_failures(groups):
+    """A list that the abort hooks of the groups append to. They call their groups, for which no lock may be held."""
+    heard = []
+    for name, group in groups.items() if VERSION >= (2, 14) else ():
+        def hook(name=name, group=group):
+            raises(tutti.torch.PeerLostError, "rank 1", dist.all_reduce, torch.ones(4), group=group)
+            heard.append((name, tutti.torch.last_error(group).rank))
+
+        group.register_abort_hook(1, hook)
+    return heard
+
+
+def check_heard(heard, groups):
+    assert VERSION < (2, 14) or heard == [(name, 1) for name in groups], heard
+
+
 def work_of_a_lost_rank():
     """Rank 1 is gone before the collective."""
     other = dist.new_group(backend="tutti")
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     loss = model(torch.ones(1, 2)).sum()
     assert tutti.torch.last_error() is None
+    heard = watch_failures({"world": dist.group.WORLD, "other": other})
     dist.barrier()
     if rank() == 1:
         tell("gone")
@@ -85,9 +102,11 @@ def work_of_a_lost_rank():
     error = raises(tutti.torch.PeerLostError, ["Connection closed by peer", "rank 1"], dist.all_reduce, x)
     knew = time.time()
     assert error.rank == 1 and isinstance(error, ConnectionError), error
+    check_heard(heard, ["world"])
     raises(tutti.torch.PeerLostError, "", pending.wait)
     # It is known by now: this one fails when it is issued.
     raises(tutti.torch.PeerLostError, "rank 1", dist.all_reduce, x, group=other)
+    check_heard(heard, ["world", "other"])
     backend = tutti.torch.backend_of(other)
     if hasattr(backend, "get_error"):  # torch 2.7 and newer
         assert str(backend.get_error()).endswith("COMM_ERROR"), backend.get_error()
