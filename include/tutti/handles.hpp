@@ -122,17 +122,17 @@ private:
 };
 
 /// A buffer registered with the networks (tutti_mem_alloc): zeroed, and a Buffer like a vector.
-/// Move only; destroy it before its communicator.
+/// Move only. It may outlive its communicator.
 template <Element T>
 class Memory {
 public:
     Memory() = default;
-    Memory(tutti_comm* comm, std::size_t count) : comm_(comm), size_(count) {
+    Memory(tutti_comm* comm, std::size_t count) : size_(count) {
         void* data = nullptr;
         if (count > static_cast<std::size_t>(-1) / sizeof(T))
             detail::refuse(std::to_string(count) + " elements are more than memory can hold",
                            "pass a smaller count");
-        check(tutti_mem_alloc(comm_, count * sizeof(T), &data));
+        check(tutti_mem_alloc(comm, count * sizeof(T), &data));
         data_ = static_cast<T*>(data);
     }
     Memory(Memory&& other) noexcept { swap(other); }
@@ -141,7 +141,7 @@ public:
         return *this;
     }
     ~Memory() {
-        if (data_ != nullptr) tutti_mem_free(comm_, data_);
+        if (data_ != nullptr) tutti_mem_free(nullptr, data_);
     }
 
     T* data() { return data_; }
@@ -156,11 +156,9 @@ public:
 
 private:
     void swap(Memory& other) {
-        std::swap(comm_, other.comm_);
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
     }
-    tutti_comm* comm_ = nullptr;
     T* data_ = nullptr;
     std::size_t size_ = 0;
 };

@@ -230,15 +230,16 @@ TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
  * buffers when it first uses them, or the program does so in advance with these calls. Shared
  * memory and TCP gain nothing by it. From any thread. */
 
-/** Memory for buffers: page-aligned, zeroed, of huge pages if it is large and the system has them,
- *  and registered (below). Valid until tutti_mem_free, or until comm is destroyed. 0 bytes are fine.
+/** Memory for buffers: page-aligned, zeroed, of huge pages if it is large and the system has them, and
+ *  registered (below) until comm is destroyed. Valid until tutti_mem_free, even after that. 0 bytes are fine.
  *  NO_MEMORY: out of memory; SYSTEM: the limit of locked memory is too low (ulimit -l). */
 TUTTI_API tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data);
-/** Memory of the communicator's device; since NCCL 2.27 a symmetric window, which all ranks' GPUs can
- *  access. Collective, after the ranks have joined (tutti_comm_use_device). Only the issuing thread
- *  allocates, frees, registers and deregisters device memory. */
+/** Memory of the communicator's device, which ends with comm; since NCCL 2.27 a symmetric window, which
+ *  all ranks' GPUs can access. Collective, after the ranks have joined (tutti_comm_use_device). Only the
+ *  issuing thread allocates, frees, registers and deregisters device memory. */
 TUTTI_API tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data);
-/** Frees memory of the two calls above; no operation may still use it. NULL is fine; other memory is INVALID. */
+/** Frees memory of the two calls above; no operation may still use it. comm NULL: memory of tutti_mem_alloc,
+ *  whichever communicator it is of. data NULL is fine; other memory, or another comm's, is INVALID. */
 TUTTI_API tutti_status tutti_mem_free(tutti_comm* comm, void* data);
 /** Registers bytes of the program's own memory from data on; device memory is registered with NCCL. It
  *  must stay mapped until tutti_mem_deregister, or until comm is destroyed. fd must be -1 (else UNSUPPORTED):
@@ -596,5 +597,4 @@ TUTTI_API void tutti_plan_destroy(tutti_plan* plan);
 #ifdef __cplusplus
 }
 #endif
-
 #endif

@@ -79,7 +79,7 @@ public:
         return Communicator(copy);
     }
 
-    /// A buffer registered with the networks; destroy it before this communicator.
+    /// A buffer registered with the networks; it may outlive this communicator.
     template <Element T>
     Memory<T> allocate(std::size_t count) {
         return Memory<T>(get(), count);

@@ -30,8 +30,9 @@ tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data)
 
 tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
     return tutti::guard(comm, [&]() -> Result<> {
-        TUTTI_TRY(tutti::check_comm("tutti_mem_free", comm));
         auto* const address = static_cast<std::byte*>(data);
+        if (!comm) return tutti::UserMemory::free_of_any(address);
+        TUTTI_TRY(tutti::check_comm("tutti_mem_free", comm));
         // owns(): is it device memory? If the driver has failed, owns() returns an error; host
         // memory can still be freed.
         if (comm->impl->offload().owns(data).value_or(false)) {

@@ -50,7 +50,7 @@ public:
     ProgressEngine& progress() { return progress_; }
     /// Calls on an accelerator's memory.
     Offload& offload() { return *offload_; }
-    /// Memory registered with the transports in advance; destroy() releases the rest.
+    /// Memory registered with the transports in advance; destroy() deregisters the rest.
     UserMemory& memory() { return core_.memory; }
 
     void abort();

@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 
-#include <cerrno>
+#include <utility>
+
+#include "os/forks.h"
 
 namespace tutti {
 namespace {
@@ -27,11 +29,26 @@ std::byte* map_huge(std::size_t bytes) {
     return wide + before;
 }
 
-}  // namespace
+struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(std::byte* data) const { ::munmap(data, bytes); }
+};
 
-void Unmap::operator()(std::byte* data) const {
-    ::munmap(data, bytes);
-}
+// Memory that a communicator has allocated and the program has not freed.
+struct AllocatedBlock {
+    std::unique_ptr<std::byte, Unmap> pages;
+    UserMemory* owner = nullptr;  // nullptr: its communicator was destroyed
+};
+
+struct AllocatedBlocks {
+    // Guards the map, and keeps the blocks' owners alive. Taken before an owner's own mutex.
+    std::mutex mutex;
+    std::map<std::byte*, AllocatedBlock> blocks;
+};
+
+constinit PerProcess<AllocatedBlocks> blocks_of_process;
+
+}  // namespace
 
 Result<std::byte*> UserMemory::allocate(std::size_t bytes) {
     const bool large = bytes >= huge_page;
@@ -41,10 +58,13 @@ Result<std::byte*> UserMemory::allocate(std::size_t bytes) {
     std::byte* data = whole < bytes ? nullptr : large ? map_huge(whole) : map(whole);
     if (!data)
         return fail_rank(Code::no_memory, rank_, "tutti_mem_alloc: no memory for {} bytes", bytes);
-    std::unique_ptr<std::byte, Unmap> owned(data, Unmap{whole});
+    AllocatedBlock block{{data, Unmap{whole}}, this};
     TUTTI_TRY(register_range(data, whole));
+    AllocatedBlocks& all = blocks_of_process.here();
+    const std::lock_guard all_lock(all.mutex);
     const std::lock_guard lock(mutex_);
-    ranges_[data] = {whole, std::move(owned)};
+    all.blocks[data] = std::move(block);
+    ranges_[data] = {whole, true};
     return data;
 }
 
@@ -56,7 +76,7 @@ Result<> UserMemory::add(std::byte* data, std::size_t bytes) {
             .advice("give the size of the memory in bytes, as it was allocated");
     {
         const std::lock_guard lock(mutex_);
-        if (!ranges_.try_emplace(data, KnownRange{bytes, nullptr}).second)
+        if (!ranges_.try_emplace(data, KnownRange{bytes, false}).second)
             return fail(Code::invalid, "tutti_mem_register: the memory at {} is registered already",
                         static_cast<const void*>(data))
                 .advice("use it as it is, or call tutti_mem_deregister first");
@@ -84,34 +104,72 @@ void UserMemory::forget(std::byte* data, std::size_t bytes, std::size_t transpor
 }
 
 Result<> UserMemory::free(std::byte* data) {
-    if (!data) return {};
-    return take_back(data, true);
+    return data ? free_block(data, this) : Result<>{};
 }
 
-Result<> UserMemory::remove(std::byte* data) {
-    return take_back(data, false);
+Result<> UserMemory::free_of_any(std::byte* data) {
+    return data ? free_block(data, nullptr) : Result<>{};
 }
 
-Result<> UserMemory::take_back(std::byte* data, bool owned) {
-    Ranges::node_type node;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto found = ranges_.find(data);
-        if (found == ranges_.end() || owned != (found->second.owned != nullptr))
-            return fail(Code::invalid, "{}: this communicator has not {} memory at {}",
-                        owned ? "tutti_mem_free" : "tutti_mem_deregister",
-                        owned ? "allocated" : "registered", static_cast<const void*>(data))
-                .advice("pass a pointer from {} of the same communicator, once",
-                        owned ? "tutti_mem_alloc" : "tutti_mem_register");
-        node = ranges_.extract(found);
-    }
-    forget(data, node.mapped().bytes, transports_.size());
+// named: the owner according to the caller; nullptr: the caller names none.
+Result<> UserMemory::free_block(std::byte* data, const UserMemory* named) {
+    AllocatedBlocks& all = blocks_of_process.here();
+    AllocatedBlock freed;  // unmapped after the lock is released
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.blocks.find(data);
+    if (found == all.blocks.end())
+        return fail(Code::invalid, "tutti_mem_free: {} has not allocated memory at {}",
+                    named ? "this communicator" : "tutti_mem_alloc of this process",
+                    static_cast<const void*>(data))
+            .advice(
+                "pass a pointer from tutti_mem_alloc, once, and for memory of "
+                "tutti_mem_alloc_device its communicator");
+    UserMemory* const owner = found->second.owner;
+    if (named && owner != named)
+        return fail(Code::invalid,
+                    "tutti_mem_free: this communicator has not allocated memory at {}; {} has",
+                    static_cast<const void*>(data),
+                    owner ? "another communicator of this process"
+                          : "a communicator that was destroyed")
+            .advice("pass the communicator that allocated it, or NULL, which stands for any");
+    if (owner) owner->take_back(data, true);
+    freed = std::move(found->second);
+    all.blocks.erase(found);
     return {};
 }
 
+Result<> UserMemory::remove(std::byte* data) {
+    if (take_back(data, false)) return {};
+    return fail(Code::invalid,
+                "tutti_mem_deregister: this communicator has not registered memory at {}",
+                static_cast<const void*>(data))
+        .advice("pass a pointer from tutti_mem_register of the same communicator, once");
+}
+
+// Ends the registration of memory that allocate(), or else add(), has registered. False: there is
+// none at that address.
+bool UserMemory::take_back(std::byte* data, bool allocated) {
+    Ranges::node_type range;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = ranges_.find(data);
+        if (found == ranges_.end() || found->second.allocated != allocated) return false;
+        range = ranges_.extract(found);
+    }
+    forget(data, range.mapped().bytes, transports_.size());
+    return true;
+}
+
+// In a forked child the blocks stay with the parent's table, which the child does not use.
 void UserMemory::clear() {
+    AllocatedBlocks& all = blocks_of_process.here();
+    const std::lock_guard all_lock(all.mutex);
     const std::lock_guard lock(mutex_);
-    for (const auto& [data, range] : ranges_) forget(data, range.bytes, transports_.size());
+    for (const auto& [data, range] : ranges_) {
+        forget(data, range.bytes, transports_.size());
+        if (const auto found = all.blocks.find(data); found != all.blocks.end())
+            found->second.owner = nullptr;
+    }
     ranges_.clear();
 }
 

@@ -1,5 +1,6 @@
 // The program's memory that is registered with the transports before its use, so that no operation
-// has to register it with a network card. It is allocated here or by the program.
+// has to register it with a network card. It is allocated here or by the program. The registrations
+// end with the communicator; allocated memory stays until the program frees it.
 #pragma once
 
 #include <map>
@@ -11,12 +12,6 @@
 
 namespace tutti {
 
-/// Ends a mapping.
-struct Unmap {
-    std::size_t bytes = 0;
-    void operator()(std::byte* data) const;
-};
-
 /// One communicator's memory. Any thread may call any function.
 class UserMemory {
 public:
@@ -27,26 +22,30 @@ public:
 
     /// Page-aligned and zeroed; of huge pages if it is large and the system has them.
     Result<std::byte*> allocate(std::size_t bytes);
-    /// Frees memory that allocate() returned.
+    /// Frees memory that allocate() of this object returned.
     Result<> free(std::byte* data);
+    /// Frees memory that allocate() of any object of this process returned, also of one that was
+    /// destroyed.
+    static Result<> free_of_any(std::byte* data);
 
     Result<> add(std::byte* data, std::size_t bytes);
     /// Deregisters memory that add() registered, by its start.
     Result<> remove(std::byte* data);
 
-    /// Deregisters and frees all of it.
+    /// Deregisters all of it. Allocated memory stays valid; free_of_any() frees it.
     void clear();
 
 private:
     struct KnownRange {
         std::size_t bytes = 0;
-        std::unique_ptr<std::byte, Unmap> owned;  // null: the program's own memory
+        bool allocated = false;  // by allocate(); else by the program
     };
     using Ranges = std::map<std::byte*, KnownRange>;
 
     Result<> register_range(std::byte* data, std::size_t bytes);
     void forget(std::byte* data, std::size_t bytes, std::size_t transports);
-    Result<> take_back(std::byte* data, bool owned);
+    bool take_back(std::byte* data, bool allocated);
+    static Result<> free_block(std::byte* data, const UserMemory* named);
 
     const Rank rank_;
     const std::span<const std::unique_ptr<Transport>> transports_;

@@ -1,6 +1,9 @@
 // Memory that transports know in advance.
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/catch.h"
@@ -32,7 +35,7 @@ TEST_CASE("memory: handed out zeroed, aligned and of any size") {
     REQUIRE(tutti_mem_free(comm.get(), nullptr) == TUTTI_OK);
 }
 
-TEST_CASE("memory: buffers of it serve operations, and live no longer than the communicator") {
+TEST_CASE("memory: buffers of it serve operations") {
     tutti::Communicator comm;
     tutti::Memory<float> buffer = comm.allocate<float>(1000);
     REQUIRE(buffer.size() == 1000);
@@ -42,8 +45,59 @@ TEST_CASE("memory: buffers of it serve operations, and live no longer than the c
     tutti::Memory<float> moved = std::move(buffer);
     REQUIRE(moved[0] == 2.0F);
     REQUIRE(buffer.size() == 0);
-    void* left = nullptr;  // with destroy; the leak checkers watch
-    REQUIRE(tutti_mem_alloc(comm.get(), 100, &left) == TUTTI_OK);
+}
+
+TEST_CASE("memory: stays valid after its communicator, until it is freed") {
+    void* data = nullptr;
+    tutti::Memory<float> buffer;
+    {
+        tutti::Communicator comm;
+        REQUIRE(tutti_mem_alloc(comm.get(), 100, &data) == TUTTI_OK);
+        buffer = comm.allocate<float>(1 << 20);
+        for (float& x : buffer) x = 2;
+        comm.allreduce(buffer, buffer);
+    }
+    static_cast<char*>(data)[99] = 1;
+    buffer[0] = 3;
+    REQUIRE(buffer[(1 << 20) - 1] == 2.0F);
+    tutti::Communicator other;
+    expect(tutti_mem_free(other.get(), data), TUTTI_ERR_INVALID,
+           "a communicator that was destroyed has");
+    REQUIRE(tutti_mem_free(nullptr, data) == TUTTI_OK);
+    expect(tutti_mem_free(nullptr, data), TUTTI_ERR_INVALID, "has not allocated memory at");
+    expect(tutti_mem_free(other.get(), data), TUTTI_ERR_INVALID, "has not allocated memory at");
+}
+
+TEST_CASE("memory: freed by its communicator, or without naming one") {
+    tutti::Communicator comm, other;
+    void *first = nullptr, *second = nullptr;
+    REQUIRE(tutti_mem_alloc(comm.get(), 100, &first) == TUTTI_OK);
+    REQUIRE(tutti_mem_alloc(comm.get(), 100, &second) == TUTTI_OK);
+    expect(tutti_mem_free(other.get(), first), TUTTI_ERR_INVALID,
+           "another communicator of this process has");
+    expect(tutti_mem_deregister(comm.get(), first), TUTTI_ERR_INVALID, "has not registered");
+    static_cast<char*>(first)[99] = 1;  // the refused calls left it as it was
+    REQUIRE(tutti_mem_free(nullptr, first) == TUTTI_OK);
+    REQUIRE(tutti_mem_free(comm.get(), second) == TUTTI_OK);
+    expect(tutti_mem_free(comm.get(), second), TUTTI_ERR_INVALID, "has not allocated memory at");
+    expect(tutti_mem_free(nullptr, second), TUTTI_ERR_INVALID, "has not allocated memory at");
+    float mine = 0;
+    expect(tutti_mem_free(nullptr, &mine), TUTTI_ERR_INVALID, "What to do: pass a pointer from");
+}
+
+TEST_CASE("memory: threads free it while its communicator is destroyed") {
+    for (int round = 0; round < 20; ++round) {
+        std::vector<void*> blocks(64);
+        auto comm = std::make_unique<tutti::Communicator>();
+        for (void*& block : blocks) REQUIRE(tutti_mem_alloc(comm->get(), 8192, &block) == TUTTI_OK);
+        std::atomic<int> freed{0};
+        std::thread frees([&] {
+            for (void* block : blocks) freed += tutti_mem_free(nullptr, block) == TUTTI_OK;
+        });
+        comm.reset();
+        frees.join();
+        REQUIRE(freed == 64);
+    }
 }
 
 TEST_CASE("memory: the program's own is registered once and by its beginning") {

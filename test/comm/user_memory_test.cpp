@@ -60,3 +60,21 @@ TEST_CASE("user memory: all transports know it or none") {
     CHECK(roomy == 0);
     CHECK(narrow == 0);
 }
+
+TEST_CASE("user memory: the transports forget it at the end, and the pages stay") {
+    std::size_t known = 0;
+    std::vector<std::unique_ptr<Transport>> transports;
+    transports.push_back(std::make_unique<LimitedTransport>(1 << 20, known));
+    auto memory = std::make_unique<UserMemory>(3, transports);
+    const auto first = memory->allocate(5000), second = memory->allocate(100);
+    REQUIRE((first && second));
+    REQUIRE(UserMemory::free_of_any(*second));
+    CHECK(known == 8192);
+    memory.reset();
+    CHECK(known == 0);
+    (*first)[4999] = std::byte{1};
+    REQUIRE(UserMemory::free_of_any(*first));
+    CHECK(known == 0);
+    CHECK(!UserMemory::free_of_any(*first));
+    CHECK(UserMemory::free_of_any(nullptr));
+}
