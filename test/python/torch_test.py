@@ -135,6 +135,11 @@ class Names(Cases):
                          ("['tutti_autoload']", ""))
 
 
+class Memory(Cases):
+    def test_two_ranks(self):
+        self.check_ranks(2, "memory.py")
+
+
 class Trainers(Cases):
     def test_two_ranks(self):
         self.check_ranks(2, "trainers.py")

@@ -126,6 +126,10 @@ public:
     std::shared_ptr<Group> duplicate();
     /// The last operations, as JSON lines.
     void dump(int fd);
+    /// For host memory, whose device has no index. Memory of other devices ends with the group.
+    bool supportsTensorAlloc(c10::DeviceIndex index) { return index < 0; }
+    /// A zeroed tensor of one dimension, on memory that the transports know. size: elements.
+    at::Tensor allocateTensor(long size, at::TensorOptions options);
 
     WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
     WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
