@@ -36,6 +36,13 @@ Result<std::size_t> length_of(const char* function, const Asked& asked) {
     return asked.count * element_bytes;
 }
 
+/// `unsupported` while this thread estimates the time of its calls.
+Result<> may_transfer(const char* function, const tutti_comm* comm) {
+    if (!comm->impl->estimate().is_of_this_thread()) [[likely]]
+        return {};
+    return wrap(Estimate::refusal("messages between two ranks").value(), function);
+}
+
 Result<bool> on_device(const tutti_comm* comm, const Asked& asked) {
     if (asked.count == 0) return false;
     return comm->impl->offload().owns(asked.memory);
@@ -111,6 +118,7 @@ Result<> wait_all(tutti_comm* comm, std::vector<std::unique_ptr<Request>> reques
 tutti_status blocking(const char* function, tutti_comm* comm, const Asked& asked) {
     return guard(comm, [&]() -> Result<> {
         if (!comm) return null_argument(function, "comm");
+        TUTTI_TRY(may_transfer(function, comm));
         if (comm->group_depth > 0) return add_to_group(function, comm, asked);
         TUTTI_ASSIGN(const bool device, on_device(comm, asked));
         if (device) {
@@ -129,6 +137,7 @@ tutti_status nonblocking(const char* function, tutti_comm* comm, const Asked& as
         if (!comm) return null_argument(function, "comm");
         if (!request) return null_argument(function, "request");
         *request = nullptr;
+        TUTTI_TRY(may_transfer(function, comm));
         TUTTI_ASSIGN(const tutti_call_opts read, read_opts(function, opts));
         TUTTI_ASSIGN(auto started,
                      start(function, comm, asked, read.timeout_ms, read.device_stream));
@@ -203,6 +212,7 @@ tutti_status tutti_sendrecv(tutti_comm* comm, const void* send_buf, size_t send_
     const char* const function = "tutti_sendrecv";
     return guard(comm, [&]() -> Result<> {
         if (!comm) return null_argument(function, "comm");
+        TUTTI_TRY(may_transfer(function, comm));
         const Asked receive{.memory = recv_buf,
                             .count = recv_count,
                             .dtype = dtype,

@@ -50,6 +50,8 @@ public:
     ProgressEngine& progress() { return progress_; }
     /// Calls on an accelerator's memory.
     Offload& offload() { return *offload_; }
+    /// The calls that are planned and not made.
+    Estimate& estimate() { return core_.estimate; }
     /// Memory registered with the transports in advance; destroy() deregisters the rest.
     UserMemory& memory() { return core_.memory; }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/estimate.h"
 #include "control/failure_protocol.h"
 #include "job/endpoint.h"
 #include "os/forks.h"
@@ -63,6 +64,7 @@ struct Core {
     Streams streams;
     Transfers transfers;
     UserMemory memory;
+    Estimate estimate;                    // only the issuing thread uses it
     std::weak_ptr<Communicator> self;     // requests lock it to keep the communicator
     Offload* offload = nullptr;           // set before the communicator's first call
     std::atomic<uint64_t> generation{1};  // of groups on accelerators; resume() advances it

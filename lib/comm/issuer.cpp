@@ -77,6 +77,32 @@ Result<std::unique_ptr<Plan>> Issuer::make_plan(const Call& call, int stream) {
     return plan;
 }
 
+// ---- estimates -------------------------------------------------------------------------------
+
+// Checks the call as if it were made. It gets no number: the other ranks do not make it.
+Result<> Issuer::estimate(OffloadCall& asked) {
+    TUTTI_TRY(core_.may_call());
+    TUTTI_TRY(core_.planner.check(asked.call, asked.stream));
+    TUTTI_ASSIGN(bool offloads, core_.offload->takes(asked));
+    if (!offloads && core_.offload->appeared()) {
+        TUTTI_ASSIGN(offloads, core_.offload->takes(asked));
+    }
+    if (offloads)
+        return tl::unexpected(core_.planner.annotate(
+            Estimate::refusal("collectives on device memory").value(), asked.call));
+    TUTTI_ASSIGN(const double us, core_.planner.predict_us(asked.call));
+    core_.estimate.add(us);
+    return {};
+}
+
+std::unique_ptr<Request> Issuer::estimated_request() const {
+    auto request = std::make_unique<Request>();
+    request->keep = core_.self.lock();
+    request->completion.fire(Code::ok);
+    request->code = Code::ok;
+    return request;
+}
+
 // ---- blocking calls --------------------------------------------------------------------------
 
 Result<> Issuer::run_on_host(Plan& plan, int64_t timeout_ms, const void* in, void* out) {
@@ -95,6 +121,8 @@ Result<> Issuer::run_on_host(Plan& plan, int64_t timeout_ms, const void* in, voi
 Result<> Issuer::run(const Call& call, const void* in, void* out) {
     TUTTI_TRY(core_.may_call());
     OffloadCall asked{.call = call, .in = in, .out = out, .stream = 0};
+    if (core_.estimate.is_of_this_thread()) [[unlikely]]
+        return estimate(asked);
     const int64_t timeout_ms = core_.limit_ms(-1);
     TUTTI_ASSIGN(Plan * plan, host_plan(asked, 0, timeout_ms));
     if (!plan) [[unlikely]]
@@ -157,6 +185,10 @@ Result<std::unique_ptr<Request>> Issuer::start(const Call& call, int stream, int
                       .stream = stream,
                       .timeout_ms = timeout_ms,
                       .queue = queue};
+    if (core_.estimate.is_of_this_thread()) [[unlikely]] {
+        TUTTI_TRY(estimate(asked));
+        return estimated_request();
+    }
     for (;;) {
         TUTTI_ASSIGN(Plan * plan,
                      host_plan(asked, admission_.stream_for(stream), core_.limit_ms(timeout_ms)));
@@ -202,6 +234,8 @@ OffloadCall run_of(Plan& plan, const void* in, void* out) {
 
 Result<> Issuer::run(Plan& plan, const void* in, void* out) {
     OffloadCall asked = run_of(plan, in, out);
+    if (core_.estimate.is_of_this_thread()) [[unlikely]]
+        return estimate(asked);
     TUTTI_ASSIGN(const bool offloads, offloaded(asked));
     if (offloads) [[unlikely]]
         return core_.offload->run(asked);
@@ -210,6 +244,10 @@ Result<> Issuer::run(Plan& plan, const void* in, void* out) {
 
 Result<std::unique_ptr<Request>> Issuer::start(Plan& plan, const void* in, void* out) {
     OffloadCall asked = run_of(plan, in, out);
+    if (core_.estimate.is_of_this_thread()) [[unlikely]] {
+        TUTTI_TRY(estimate(asked));
+        return estimated_request();
+    }
     TUTTI_ASSIGN(const bool offloads, offloaded(asked));
     if (offloads) [[unlikely]]
         return core_.offload->start(asked);

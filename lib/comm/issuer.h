@@ -17,6 +17,7 @@ public:
     Issuer(Core& core, ProgressEngine& progress)
         : core_(core), progress_(progress), admission_(core) {}
 
+    // While this thread estimates, the calls below add their predicted times instead.
     /// Blocking: returns when the operation is over; on an accelerator's memory, when it is on the
     /// queue. The next call returns an error that such an operation ended with later.
     Result<> run(const Call& call, const void* in, void* out);
@@ -53,6 +54,8 @@ private:
     Result<std::unique_ptr<Request>> start_on_host(Plan& plan, const OffloadCall& call);
     Result<> wait_until_free(Plan& plan);
     Result<bool> offloaded(OffloadCall& run);
+    Result<> estimate(OffloadCall& asked);
+    std::unique_ptr<Request> estimated_request() const;
 
     Core& core_;
     ProgressEngine& progress_;

@@ -133,6 +133,28 @@ std::vector<Choice> Planner::candidates(const Call& call) const {
     return tutti::candidates(question(call), selection_input_);
 }
 
+Result<double> Planner::predict_us(const Call& call) const {
+    TUTTI_ASSIGN(Choice choice, choose_on_host(call));
+    // The ranks choose for a size that all of them assume; the known blocks tell more of the time.
+    if (call.uneven && blocks_of(call).tag_by_block) {
+        Question known = question(call);
+        known.bytes = bytes_of(call);
+        known.wanted = choice.name;
+        TUTTI_ASSIGN(choice, select(known, selection_input_));
+    }
+    if (choice.algorithm && !choice.algorithm->cost)
+        return tl::unexpected(annotate(
+            fail(
+                Code::unsupported,
+                "cannot estimate the time of the algorithm {}, which the cost model does not cover",
+                choice.name)
+                .advice(
+                    "let tutti choose the algorithm (tutti_comm_explain lists those with times)")
+                .value(),
+            call));
+    return choice.predicted_us;
+}
+
 std::string Planner::explain(const Call& call) const {
     const auto choice = choose(call);
     if (!choice) return error_text(choice.error()) + "\n";

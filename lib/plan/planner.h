@@ -44,6 +44,8 @@ public:
     Result<Choice> choose_on_host(const Call& call) const;
     /// All algorithms that could serve the call, with their predicted times.
     std::vector<Choice> candidates(const Call& call) const;
+    /// The microseconds that the cost model predicts for a call on host memory that was checked.
+    Result<double> predict_us(const Call& call) const;
     const SelectionInput& selection_input() const { return selection_input_; }
     /// The choice and its reasons in a few lines, or why there is none.
     std::string explain(const Call& call) const;

@@ -2,6 +2,7 @@
 #include "errors/areas.h"
 #include "errors/jobs.h"
 #include "errors/null_calls.h"
+#include "tutti/inspect.h"
 
 namespace errors_test::null_pointers {
 namespace {
@@ -34,6 +35,8 @@ const Refusal refusals[] = {
     REFUSES(tutti_mem_alloc_device),
     REFUSES(tutti_mem_register),
     REFUSES(tutti_mem_deregister),
+    REFUSES(tutti_estimate_begin),
+    REFUSES(tutti_estimate_end),
     REFUSES(tutti_comm_set_device_stream),
     REFUSES(tutti_comm_use_device),
     REFUSES(tutti_sync_calc_stream),
@@ -147,6 +150,7 @@ constexpr Behind behind_comm[] = {
     BEHIND_COMM(tutti_mem_alloc),
     BEHIND_COMM(tutti_mem_alloc_device),
     BEHIND_COMM(tutti_mem_register),
+    BEHIND_COMM(tutti_estimate_end),
     BEHIND_COMM(tutti_op_create_premul_sum),
     BEHIND_COMM(tutti_allreduce_multi),
     BEHIND_COMM(tutti_allgatherv),
@@ -198,7 +202,7 @@ constexpr Behind behind_comm[] = {
 }  // namespace
 
 void provoke_null_pointers(Ledger& ledger) {
-    call_with_nulls(ledger, {{"tutti.h"}, refusals, answers, {}}, &Ledger::take);
+    call_with_nulls(ledger, {{"tutti.h", "inspect.h"}, refusals, answers, {}}, &Ledger::take);
 }
 
 void provoke_missing_arguments(Ledger& ledger) {

@@ -18,6 +18,7 @@
 
 #include "process/rank.h"
 #include "support/allocations.h"
+#include "tutti/inspect.h"
 
 using namespace rank_test;
 
@@ -192,6 +193,9 @@ void let_lie(tutti_comm* comm, tutti_plan* plan, tutti_request* requests[2]) {
     void* memory = nullptr;
     refused(tutti_mem_alloc(comm, 100, &memory));
     refused(tutti_mem_alloc_device(comm, 100, &memory));
+    double us = 0;
+    refused(tutti_estimate_begin(comm));
+    refused(tutti_estimate_end(comm, &us));
     refused(tutti_comm_use_device(comm, 0));
     refused(tutti_comm_set_device_stream(comm, nullptr));
     tutti_comm* part = nullptr;

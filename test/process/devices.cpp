@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "process/rank.h"
+#include "tutti/inspect.h"
 
 using namespace rank_test;
 
@@ -193,6 +194,11 @@ void wrong(tutti_comm* comm) {
     expect_error(tutti_mem_free(comm, data.at), TUTTI_ERR_INVALID, "has not allocated");
     need(tutti_mem_deregister(comm, data.at), "deregister");
     expect_error(tutti_mem_deregister(comm, data.at), TUTTI_ERR_INVALID, "has not registered");
+    double us = 0;
+    need(tutti_estimate_begin(comm), "estimate");
+    expect_error(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM),
+                 TUTTI_ERR_UNSUPPORTED, "cannot estimate the time of collectives on device memory");
+    need(tutti_estimate_end(comm, &us), "estimate");
     const void* inputs[] = {data.at, host.data()};
     expect_error(tutti_allreduce_multi(comm, inputs, 2, data.at, count, TUTTI_FLOAT32, TUTTI_SUM),
                  TUTTI_ERR_INVALID, "input 1 is in host memory");

@@ -87,7 +87,7 @@ def _flags() -> list[str]:
 def _identity() -> str:
     """Returns a hash of everything that a compiled backend depends on; it is part of the file's path."""
     digest = hashlib.sha256()
-    for source in sorted(SOURCES.glob("*")) + [INCLUDE / "tutti/tutti.h"]:
+    for source in sorted(SOURCES.glob("*")) + sorted((INCLUDE / "tutti").glob("*.h")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     facts = [*OPTIONS, torch.__version__, str(torch.version.git_version), str(torch._C._GLIBCXX_USE_CXX11_ABI),
              sysconfig.get_config_var("SOABI") or sys.version, str(LIBRARY), str(pathlib.Path(torch.__file__))]
