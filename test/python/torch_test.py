@@ -140,6 +140,14 @@ class Memory(Cases):
         self.check_ranks(2, "memory.py")
 
 
+class Estimates(Cases):
+    def test_two_ranks(self):
+        self.check_ranks(2, "estimates.py")
+
+    def test_four_ranks(self):
+        self.check_ranks(4, "estimates.py")
+
+
 class Trainers(Cases):
     def test_two_ranks(self):
         self.check_ranks(2, "trainers.py")

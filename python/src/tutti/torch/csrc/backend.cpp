@@ -20,11 +20,6 @@ constexpr std::chrono::milliseconds leave_grace{5000};
 // lock.
 constexpr std::chrono::seconds hook_grace{60};
 
-bool is_message(c10d::OpType type) {
-    return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
-           type == c10d::OpType::RECVANYSOURCE;
-}
-
 }  // namespace
 
 Backend::Backend(std::shared_ptr<Group> group, c10::intrusive_ptr<Options> options)
@@ -65,11 +60,16 @@ Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
     const c10::Device device = device_of(inputs, results, kind.name);
     Call call;
     call.group = group();
+    call.planned = estimates();
+    if (call.planned) check_estimate(kind, device);
     call.operation = std::make_shared<Operation>(kind.name, reaper_);
     timeout = limit_of(timeout, call.operation);
     const bool profiled = at::hasCallbacks();
-    // Ranks compare the numbers of their collectives, so messages, which differ, count separately.
-    const uint64_t number = is_message(kind.type) ? ++messages_ : ++sequence_;
+    // Ranks compare the numbers of their collectives, so messages, which differ, count separately,
+    // and calls that are planned and not made do not count.
+    const uint64_t number = call.planned            ? sequence_.load()
+                            : is_message(kind.type) ? ++messages_
+                                                    : ++sequence_;
     const Description description{kind.type, profiled ? kind.title : nullptr, number,
                                   timeout.count() < 0 ? options_->timeout : timeout};
     call.work = c10::make_intrusive<Work>(description, rank_, call.operation,
@@ -104,7 +104,10 @@ void Backend::give_name(Call& call, const ListName* name, std::size_t tensors) c
 // A synchronous call throws here; torch's python waits for the Work all the same.
 Backend::WorkPtr Backend::started(Call& call) {
     if (call.operation->ordered()) call.operation->enqueued();
-    if (hasHooks()) report_to_hook(call);
+    if (call.planned)
+        call.operation->forget_copies();
+    else if (hasHooks())
+        report_to_hook(call);
     if (Batch* open = batch()) open->works.push_back(call.work);
     reaper_->in_flight().add(call.operation);
     // Release the group before waiting: another thread may then close it, which ends the wait.
@@ -129,7 +132,8 @@ void Backend::check_list(std::size_t got, const char* operation, const char* wha
 
 Backend::OwnedOp Backend::operator_for(const c10d::ReduceOp& op, const Reduction& reduction,
                                        at::ScalarType type, const Call& call) {
-    if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return {reduction.op, false};
+    // All ranks make their premultiplied sums in the same order; a planned call needs none.
+    if (op.op_ != c10d::ReduceOp::PREMUL_SUM || call.planned) return {reduction.op, false};
     const auto* factor = dynamic_cast<c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
     TORCH_CHECK_VALUE(factor, "tutti ", call.operation->name(),
                       ": PREMUL_SUM has no factor. What to do: make the operator with "

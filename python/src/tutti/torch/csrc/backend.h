@@ -126,8 +126,17 @@ public:
     std::shared_ptr<Group> duplicate();
     /// The last operations, as JSON lines.
     void dump(int fd);
+    // Estimates of time, for the calls that one thread makes between start and end.
+    bool supportsTimeEstimation() const {
+        return true;
+    }
+    void startTimeEstimate();
+    /// Returns microseconds.
+    float endTimeEstimate();
     /// For host memory, whose device has no index. Memory of other devices ends with the group.
-    bool supportsTensorAlloc(c10::DeviceIndex index) { return index < 0; }
+    bool supportsTensorAlloc(c10::DeviceIndex index) {
+        return index < 0;
+    }
     /// A zeroed tensor of one dimension, on memory that the transports know. size: elements.
     at::Tensor allocateTensor(long size, at::TensorOptions options);
 
@@ -204,6 +213,7 @@ private:
         std::shared_ptr<Group> group;
         tutti_call_opts opts;
         bool async;
+        bool planned;  ///< it only adds its time to an estimate
         Memory memory() const { return Memory(*operation); }
     };
     struct Kind {
@@ -228,7 +238,9 @@ private:
     public:
         explicit GivesUpBatch(Backend& backend) : backend_(backend) {}
         ~GivesUpBatch() {
-            if (std::uncaught_exceptions() > before_) backend_.drop_batch();
+            if (std::uncaught_exceptions() == before_) return;
+            backend_.drop_batch();
+            backend_.break_off_estimate();
         }
         GivesUpBatch(const GivesUpBatch&) = delete;
 
@@ -288,6 +300,14 @@ private:
     std::shared_ptr<Group> group() const;
     std::vector<std::shared_ptr<Operation>> ordered_operations();
     void report_to_hook(const Call& call);
+    /// Whether this thread estimates.
+    bool estimates() const {
+        return estimator_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    }
+    void check_estimate(const Kind& kind, c10::Device device) const;
+    void break_off_estimate() {
+        if (estimates()) broken_off_ = true;
+    }
     void leave();
     void check_root(int64_t root, const char* operation) const;
     void check_list(std::size_t got, const char* operation, const char* what) const;
@@ -339,6 +359,8 @@ private:
     // The last part of this group, and the store that it was made for.
     c10::intrusive_ptr<c10d::Store> split_for_;
     std::optional<c10::weak_intrusive_ptr<c10d::Backend>> split_;
+    std::atomic<std::thread::id> estimator_{};  // the thread that estimates, if there is one
+    std::atomic<bool> broken_off_{false};       // its estimate lacks a call that was refused
     mutable std::mutex batches_mutex_;
     mutable std::map<std::thread::id, Batch> batches_;  // only its thread uses a batch
     std::atomic<int> open_batches_{0};
@@ -353,7 +375,11 @@ auto Backend::noting(Function function) -> decltype(function()) {
     try {
         return function();
     } catch (const CallError&) {
+        break_off_estimate();
         reaper_->note(std::current_exception());
+        throw;
+    } catch (...) {
+        break_off_estimate();
         throw;
     }
 }

@@ -105,7 +105,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     // If a group is bound to a device, torch also calls this on ranks outside the new part. They
     // have nothing to do.
     py::class_<Backend, c10d::Backend, tutti_torch::Held<Backend>>(module, "Backend")
-        .def("perform_nocolor_split", [](const BackendPtr&, const py::object& /*device*/) {});
+        .def("perform_nocolor_split", [](const BackendPtr&, const py::object& /*device*/) {})
+        // From 2.15 on torch's class has these two.
+        .def("_start_time_estimate", &Backend::startTimeEstimate,
+             py::call_guard<tutti_python::Released>())
+        .def("_end_time_estimate", &Backend::endTimeEstimate,
+             py::call_guard<tutti_python::Released>());
     module.def(
         "abort", [](const BackendPtr& backend) { own(backend).abort(); },
         py::call_guard<tutti_python::Released>());

@@ -80,6 +80,8 @@ public:
     void copy_afterwards(Slice to, Slice from) {
         copies_.push_back({std::move(to), std::move(from)});
     }
+    /// The call was planned and not made, so there is nothing to copy.
+    void forget_copies() { copies_.clear(); }
     /// The call carries the name of a list of this many tensors; errors give the number.
     void tell_of_list(std::size_t tensors) { listed_ = tensors; }
     void add(tutti_request* request) {

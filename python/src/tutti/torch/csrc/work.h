@@ -18,6 +18,12 @@ struct Description {
     std::chrono::milliseconds timeout;
 };
 
+/// Whether it goes between two ranks.
+inline bool is_message(c10d::OpType type) {
+    return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
+           type == c10d::OpType::RECVANYSOURCE;
+}
+
 /// Threads: any, several at once. A wait drives the operation on the caller's thread. If a stream
 /// orders the operation, the current stream waits for it; the host waits only with a time-out.
 class Work final : public c10d::Work {
