@@ -1,5 +1,8 @@
 #include "transports/catalog.h"
 
+#include "transport/mapped/shared_memory.h"
+#include "transport/posted/cells.h"
+
 namespace tutti {
 namespace {
 
@@ -29,6 +32,10 @@ constexpr std::span<const DeviceLibraryKind> libraries;
 
 std::span<const TransportKind> transports() {
     return kinds;
+}
+
+MessageMemory message_memory() {
+    return {.mapped = mapped_shared_bytes(), .cells = CellPool::large_bytes_of_process()};
 }
 
 std::span<const DeviceLibraryKind> device_libraries() {

@@ -1,6 +1,7 @@
 // Every transport of this build, in order of preference.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,6 +35,13 @@ struct TransportKind {
 };
 
 std::span<const TransportKind> transports();
+
+/// This process's memory for messages, in bytes.
+struct MessageMemory {
+    std::size_t mapped = 0;  // shared memory, its own and its peers'
+    std::size_t cells = 0;   // large messages of transports without shared memory
+};
+MessageMemory message_memory();
 
 /// Libraries that do whole collectives on device memory. They have no channels; a call uses one if
 /// its buffers are on a device.

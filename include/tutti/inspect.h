@@ -1,7 +1,7 @@
 /**
  * @file inspect.h
- * @brief Questions to a communicator that send nothing: the time that calls would take. Part of
- * libtutti, as tutti.h is.
+ * @brief Questions to a communicator that send nothing: the time that calls would take, and the
+ * memory in use. Part of libtutti, as tutti.h is.
  */
 #ifndef TUTTI_INSPECT_H
 #define TUTTI_INSPECT_H
@@ -26,6 +26,26 @@ TUTTI_API tutti_status tutti_estimate_begin(tutti_comm* comm);
  *  and alltoallv it is the time for the blocks that this rank knows. From here on calls are made
  *  again. INVALID without a tutti_estimate_begin of this thread. */
 TUTTI_API tutti_status tutti_estimate_end(tutti_comm* comm, double* microseconds);
+
+/* ---- memory in use ---------------------------------------------------------------------------- */
+
+/** Host memory that a communicator uses, and memory for messages that all communicators of the
+ *  process share. Start from TUTTI_MEMORY_STATS_INIT. */
+typedef struct {
+    size_t struct_size;      /**< sizeof(tutti_memory_stats) */
+    size_t allocated_bytes;  /**< tutti_mem_alloc's that is not freed: whole pages */
+    size_t registered_bytes; /**< the program's own, registered with tutti_mem_register */
+    size_t work_bytes;       /**< intermediate results of plans */
+    size_t recorder_bytes;   /**< entries of the flight recorder */
+    size_t mapped_bytes;     /**< of the process: shared memory for messages, its own and its peers';
+                                  unused pages of it take no memory */
+    size_t cell_bytes;       /**< of the process: large messages of transports without shared memory */
+} tutti_memory_stats;
+#define TUTTI_MEMORY_STATS_INIT {sizeof(tutti_memory_stats), 0, 0, 0, 0, 0, 0}
+
+/** Writes the current numbers. Only the issuing thread calls it. INVALID if struct_size is too
+ *  small. */
+TUTTI_API tutti_status tutti_comm_memory(tutti_comm* comm, tutti_memory_stats* stats);
 
 #ifdef __cplusplus
 }

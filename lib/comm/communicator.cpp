@@ -11,6 +11,7 @@
 #include "job/job_stores.h"
 #include "os/at_exit.h"
 #include "rendezvous/rendezvous.h"
+#include "transports/catalog.h"
 
 namespace tutti {
 
@@ -104,6 +105,15 @@ Result<> Communicator::learn_hosts() {
     TUTTI_TRY(issuer_.run_own(call, &mine, hosts.data()));
     core_.set_hosts(Hosts::by_label(hosts));
     return {};
+}
+
+MemoryUse Communicator::used_memory() const {
+    const MessageMemory messages = message_memory();
+    return {.user = core_.memory.bytes(),
+            .work = core_.planner.work_bytes(),
+            .recorder = core_.recorder.allocated_bytes(),
+            .mapped = messages.mapped,
+            .cells = messages.cells};
 }
 
 void Communicator::abort() {

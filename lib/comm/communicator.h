@@ -13,6 +13,14 @@
 
 namespace tutti {
 
+/// A communicator's memory, in bytes.
+struct MemoryUse {
+    UserMemory::Bytes user;
+    std::size_t work = 0;  // of plans
+    std::size_t recorder = 0;
+    std::size_t mapped = 0, cells = 0;  // for messages of all communicators of the process
+};
+
 class Communicator final : private EndpointClient, private FailureProtocolHost {
 public:
     static Result<std::shared_ptr<Communicator>> create(const Config& config,
@@ -54,6 +62,9 @@ public:
     Estimate& estimate() { return core_.estimate; }
     /// Memory registered with the transports in advance; destroy() deregisters the rest.
     UserMemory& memory() { return core_.memory; }
+
+    /// For the issuing thread.
+    MemoryUse used_memory() const;
 
     void abort();
     void destroy();

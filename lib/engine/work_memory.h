@@ -25,6 +25,9 @@ public:
         return block;
     }
 
+    /// The latest block's, while an operation has it.
+    std::size_t bytes() const { return latest_.expired() ? 0 : bytes_; }
+
     /// For an operation that may run beside others.
     static SharedBytes of_its_own(std::size_t bytes) {
         return std::make_shared_for_overwrite<std::byte[]>(bytes);

@@ -180,6 +180,13 @@ std::string Planner::explain(const Call& call) const {
     return text;
 }
 
+std::size_t Planner::work_bytes() const {
+    std::size_t sum = 0;
+    for (const StreamMemory& of_stream : memory_)
+        sum += of_stream.prepared.bytes() + of_stream.scratch.bytes();
+    return sum;
+}
+
 void Planner::make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const {
     const Call& call = plan.call;
     // If each rank knows only its own lengths, each message's tag carries its block's length

@@ -78,6 +78,9 @@ public:
     /// Puts the rank and the call's name before the error.
     Error annotate(const Error& error, const Call& call) const;
 
+    /// The size of the work memory that bound plans share.
+    std::size_t work_bytes() const;
+
     std::size_t bytes_of(const Call& call) const {
         return total_elements(call, place_.size) * dtype_bytes(call.dtype);
     }

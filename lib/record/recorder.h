@@ -64,6 +64,11 @@ public:
     /// The sequence of the last call, 0 before the first. Any thread.
     uint64_t last() const { return last_.load(std::memory_order_acquire); }
 
+    /// The memory of its entries. Any thread.
+    std::size_t allocated_bytes() const {
+        return sizeof(CallEntry) * (few + (many_.load(std::memory_order_acquire) ? capacity : 0));
+    }
+
     /// One JSON object a line, oldest first, to a file descriptor.
     Result<> dump(int fd, Rank rank) const;
     /// The same for the last `most` operations, as text.

@@ -160,6 +160,14 @@ bool UserMemory::take_back(std::byte* data, bool allocated) {
     return true;
 }
 
+UserMemory::Bytes UserMemory::bytes() const {
+    Bytes sum;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [data, range] : ranges_)
+        (range.allocated ? sum.allocated : sum.registered) += range.bytes;
+    return sum;
+}
+
 // In a forked child the blocks stay with the parent's table, which the child does not use.
 void UserMemory::clear() {
     AllocatedBlocks& all = blocks_of_process.here();

@@ -32,6 +32,12 @@ public:
     /// Deregisters memory that add() registered, by its start.
     Result<> remove(std::byte* data);
 
+    struct Bytes {
+        std::size_t allocated = 0, registered = 0;
+    };
+    /// The size of all memory of this object.
+    Bytes bytes() const;
+
     /// Deregisters all of it. Allocated memory stays valid; free_of_any() frees it.
     void clear();
 
@@ -49,7 +55,7 @@ private:
 
     const Rank rank_;
     const std::span<const std::unique_ptr<Transport>> transports_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     Ranges ranges_;
 };
 

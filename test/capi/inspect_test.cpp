@@ -1,4 +1,4 @@
-// Estimates of the time of calls that are not made.
+// Estimates of the time of calls that are not made, and counts of memory.
 #include "tutti/inspect.h"
 
 #include <array>
@@ -281,6 +281,64 @@ TEST_CASE("estimates: the calls of another thread are made as usual") {
     REQUIRE(y == 1.0F);
     REQUIRE(tutti_estimate_end(comm, &us) == TUTTI_OK);
     REQUIRE(us > 0);
+}
+
+tutti_memory_stats memory_of(tutti_comm* comm) {
+    tutti_memory_stats stats = TUTTI_MEMORY_STATS_INIT;
+    REQUIRE(tutti_comm_memory(comm, &stats) == TUTTI_OK);
+    return stats;
+}
+
+TEST_CASE("memory in use: follows allocations and registrations of this communicator") {
+    const Pair comm(nothing);
+    const tutti_memory_stats before = memory_of(comm);
+    REQUIRE(before.allocated_bytes == 0);
+    REQUIRE(before.registered_bytes == 0);
+    REQUIRE(before.recorder_bytes > 0);
+    void *small = nullptr, *large = nullptr;
+    REQUIRE(tutti_mem_alloc(comm, 100, &small) == TUTTI_OK);
+    REQUIRE(tutti_mem_alloc(comm, (5 << 20) + 1, &large) == TUTTI_OK);
+    REQUIRE(memory_of(comm).allocated_bytes == 4096 + (6 << 20));
+    std::vector<float> own(1000);
+    REQUIRE(tutti_mem_register(comm, own.data(), 4000, -1) == TUTTI_OK);
+    REQUIRE(memory_of(comm).registered_bytes == 4000);
+    REQUIRE(memory_of(comm).allocated_bytes == 4096 + (6 << 20));
+    REQUIRE(tutti_mem_deregister(comm, own.data()) == TUTTI_OK);
+    REQUIRE(tutti_mem_free(nullptr, large) == TUTTI_OK);
+    REQUIRE(memory_of(comm).allocated_bytes == 4096);
+    REQUIRE(memory_of(comm).registered_bytes == 0);
+    REQUIRE(tutti_mem_free(comm, small) == TUTTI_OK);
+    REQUIRE(memory_of(comm).allocated_bytes == 0);
+}
+
+TEST_CASE("memory in use: plans have work memory as long as they live") {
+    constexpr std::size_t count = 1 << 18;
+    // Sums of several inputs in fp32, which the output has no room for.
+    const auto make_plan = [](tutti_comm* comm, tutti_plan** plan) {
+        return tutti_plan_allreduce_multi(comm, 2, count, TUTTI_BFLOAT16, TUTTI_SUM, nullptr, plan);
+    };
+    const Pair comm([&](tutti_comm* other) {
+        tutti_plan* plan = nullptr;
+        const tutti_status status = make_plan(other, &plan);
+        const tutti_status waited = tutti_barrier(other);
+        tutti_plan_destroy(plan);
+        return status ? status : waited;
+    });
+    tutti_plan* plan = nullptr;
+    REQUIRE(make_plan(comm, &plan) == TUTTI_OK);
+    REQUIRE(tutti_barrier(comm) == TUTTI_OK);
+    REQUIRE(memory_of(comm).work_bytes >= count * sizeof(float));
+    tutti_plan_destroy(plan);
+    REQUIRE(memory_of(comm).work_bytes == 0);
+}
+
+TEST_CASE("memory in use: a structure that is too small is refused and not written") {
+    const Pair comm(nothing);
+    tutti_memory_stats stats = TUTTI_MEMORY_STATS_INIT;
+    stats.struct_size = sizeof stats - 1;
+    stats.recorder_bytes = 7;
+    expect(tutti_comm_memory(comm, &stats), TUTTI_ERR_INVALID, "struct_size is");
+    REQUIRE(stats.recorder_bytes == 7);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The flight recorder: what it keeps, and that other threads read it whole.
-#include "record/call_name.h"
 #include "record/recorder.h"
+#include "record/call_name.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -40,6 +40,8 @@ std::string torn(std::string_view text) {
 
 TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
     auto recorder = std::make_unique<Recorder>();
+    const std::size_t few_bytes = recorder->allocated_bytes();
+    REQUIRE(few_bytes > 0);
     Tag tag;
     for (uint64_t s = 1; s <= 3000; ++s) {
         tag.sequence = s;
@@ -48,6 +50,7 @@ TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
         recorder->end(tag, Code::ok, s % 2 == 0);
     }
     REQUIRE(recorder->last() == 3000);
+    REQUIRE(recorder->allocated_bytes() == few_bytes * (1 + Recorder::capacity / 32));
     REQUIRE_FALSE(recorder->find(3000 - Recorder::capacity));
     const auto found = recorder->find(3000 - Recorder::capacity + 1);
     REQUIRE(found);

@@ -12,11 +12,13 @@ TEST_CASE("work memory: operations share the largest, and it goes with the last 
     SharedBytes first = memory.at_least(1000);
     SharedBytes second = memory.at_least(500);
     REQUIRE(first == second);
+    REQUIRE(memory.bytes() == 1000);
     const std::weak_ptr<std::byte[]> watched = first;
     first.reset();
     REQUIRE_FALSE(watched.expired());
     second.reset();
     REQUIRE(watched.expired());
+    REQUIRE(memory.bytes() == 0);
     REQUIRE(memory.at_least(1) != nullptr);
 }
 

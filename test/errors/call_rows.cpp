@@ -11,6 +11,7 @@
 
 #include "errors/areas.h"
 #include "errors/jobs.h"
+#include "tutti/inspect.h"
 
 namespace errors_test::calls {
 namespace {
@@ -262,6 +263,40 @@ const Row memory_rows[] = {
      [](Scene& s) { return tutti_mem_deregister(s.comm, s.data.data() + 1); }},
 };
 
+const Row inspection_rows[] = {
+    {"ending an estimate that has not begun",
+     {.names = "tutti_estimate_end", .reporter = 0},
+     [](Scene& s) {
+         double us = 0;
+         return tutti_estimate_end(s.comm, &us);
+     }},
+    {"beginning an estimate in another one",
+     {.names = "tutti_estimate_begin", .reporter = 0},
+     [](Scene& s) {
+         double us = 0;
+         tutti_estimate_begin(s.comm);
+         const tutti_status status = tutti_estimate_begin(s.comm);
+         tutti_estimate_end(s.comm, &us);
+         return status;
+     }},
+    {"a message in an estimate",
+     {TUTTI_ERR_UNSUPPORTED, "tutti_send", 0},
+     [](Scene& s) {
+         double us = 0;
+         tutti_estimate_begin(s.comm);
+         const tutti_status status = tutti_send(s.comm, s.data.data(), 1, TUTTI_FLOAT32, 0, 0);
+         tutti_estimate_end(s.comm, &us);
+         return status;
+     }},
+    {"memory statistics of no known size",
+     {.names = "tutti_comm_memory", .reporter = 0},
+     [](Scene& s) {
+         tutti_memory_stats stats = TUTTI_MEMORY_STATS_INIT;
+         stats.struct_size = 8;
+         return tutti_comm_memory(s.comm, &stats);
+     }},
+};
+
 const Row list_rows[] = {
     {"a root's block of another length than its list says",
      {.names = "gatherv", .reporter = 0},
@@ -433,6 +468,7 @@ void provoke_single_rank_calls(Ledger& ledger) {
     Scene scene{ledger, alone.comm(), other.comm()};
     take_all(scene, operator_rows);
     take_all(scene, memory_rows);
+    take_all(scene, inspection_rows);
     take_all(scene, list_rows);
     take_all(scene, other_rows);
     take_all(scene, launch_rows);

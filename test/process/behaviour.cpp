@@ -196,6 +196,8 @@ void let_lie(tutti_comm* comm, tutti_plan* plan, tutti_request* requests[2]) {
     double us = 0;
     refused(tutti_estimate_begin(comm));
     refused(tutti_estimate_end(comm, &us));
+    tutti_memory_stats stats = TUTTI_MEMORY_STATS_INIT;
+    refused(tutti_comm_memory(comm, &stats));
     refused(tutti_comm_use_device(comm, 0));
     refused(tutti_comm_set_device_stream(comm, nullptr));
     tutti_comm* part = nullptr;

@@ -52,6 +52,18 @@ TEST_CASE("cells: a pool has as many as a channel has credits, and the lowest go
     REQUIRE(pool.take(1) == CellPool::none);
 }
 
+TEST_CASE("cells: the process counts the memory of large ones") {
+    const std::size_t before = CellPool::large_bytes_of_process();
+    {
+        CellPool pool;
+        pool.give(pool.take(100));
+        REQUIRE(CellPool::large_bytes_of_process() == before);
+        const Cells cells;
+        REQUIRE(CellPool::large_bytes_of_process() == before + credits_per_channel * large_bytes);
+    }
+    REQUIRE(CellPool::large_bytes_of_process() == before);
+}
+
 TEST_CASE("cells: channels that need large ones get those of idle channels") {
     auto all = many();
     std::set<std::byte*> memory;

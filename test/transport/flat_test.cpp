@@ -272,6 +272,18 @@ TEST_CASE("shared memory: is refused when it could be resized or has another siz
     REQUIRE(refused.error().message.find("resized") != std::string::npos);
 }
 
+TEST_CASE("shared memory: the process counts each mapping once, until the last user drops it") {
+    const std::size_t before = mapped_shared_bytes();
+    {
+        const auto made = make_shared_memory("tutti-test", 8192, 4096);
+        REQUIRE(made.has_value());
+        const auto same = map_shared_memory(made->fd.get(), 8192);
+        REQUIRE(same.has_value());
+        REQUIRE(mapped_shared_bytes() == before + 8192);
+    }
+    REQUIRE(mapped_shared_bytes() == before);
+}
+
 TEST_CASE("shared memory: an unlinked file of this user's will do where there are no seals") {
     const auto open_file = [](int more) {
         UniqueFd fd(::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC | more, 0600));

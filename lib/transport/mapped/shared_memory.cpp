@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 
@@ -101,6 +102,22 @@ Result<std::shared_ptr<std::byte>> map_once(int fd, const MemoryId& id, std::siz
 }
 
 }  // namespace
+
+std::size_t mapped_shared_bytes() {
+    MappingTable& table = mapping_table();
+    // Destroyed after the lock is released: to drop the last reference takes the lock.
+    std::vector<std::shared_ptr<Mapping>> live;
+    std::size_t sum = 0;
+    const std::lock_guard lock(table.mutex);
+    live.reserve(table.live.size());
+    for (const auto& [id, mapping] : table.live) {
+        if (auto held = mapping.lock()) {
+            sum += held->size();
+            live.push_back(std::move(held));
+        }
+    }
+    return sum;
+}
 
 Result<> back_memory(int fd, std::size_t offset, std::size_t bytes) {
     int failed = 0;

@@ -27,6 +27,10 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes,
 /// threads of one process share it.
 Result<std::shared_ptr<std::byte>> map_shared_memory(int fd, std::size_t bytes);
 
+/// The bytes of all such memory that this process maps now, its own and its peers'. Pages that
+/// nobody has backed or written take no memory.
+std::size_t mapped_shared_bytes();
+
 /// Allocates a range's pages.
 Result<> back_memory(int fd, std::size_t offset, std::size_t bytes);
 

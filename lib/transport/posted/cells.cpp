@@ -26,6 +26,10 @@ public:
         std::erase(pools_, &pool);
         for (const CellPool::Large& large : pool.large_) total_bytes_ -= large.bytes;
     }
+    std::size_t total_bytes() {
+        const std::lock_guard lock(mutex_);
+        return total_bytes_;
+    }
     /// Exchanges a cell's memory, which is too small, for larger memory.
     CellPool::Large exchange(CellPool& pool, CellPool::Large old, std::size_t bytes) {
         const std::lock_guard lock(mutex_);
@@ -85,6 +89,10 @@ private:
     std::size_t last_ = 0;
     std::size_t total_bytes_ = 0;
 };
+
+std::size_t CellPool::large_bytes_of_process() {
+    return IdleCells::instance().total_bytes();
+}
 
 CellPool::~CellPool() {
     for (uint32_t cell = 0; cell < credits_per_channel; ++cell) uncount(cell);

@@ -66,6 +66,8 @@ public:
         }
         return data_[index] != nullptr;
     }
+    /// The memory of all large cells of this process. Any thread.
+    static std::size_t large_bytes_of_process();
     std::byte* data(int cell) const { return data_[static_cast<std::size_t>(cell)]; }
     void give(int cell) {
         if (cell == none) return;

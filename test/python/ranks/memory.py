@@ -105,6 +105,29 @@ def a_forked_child_may_drop_it():
 
 
 @case
+def statistics_follow_the_memory():
+    def count(name):
+        return tutti.torch.memory_stats()[name]
+
+    dist.all_reduce(torch.ones(MIB))
+    stats = tutti.torch.memory_stats()
+    assert set(stats) == {"allocated_bytes", "registered_bytes", "work_bytes", "recorder_bytes", "mapped_bytes",
+                          "cell_bytes"}
+    assert stats["recorder_bytes"] > 0 and stats["registered_bytes"] == 0
+    assert stats["mapped_bytes"] > 0  # these ranks are processes of one host
+    if TORCH >= (2, 7):
+        before = count("allocated_bytes")
+        x = allocate(MIB)
+        assert count("allocated_bytes") == before + 4 * MIB
+        del x
+        assert count("allocated_bytes") == before
+    if TORCH >= (2, 12):
+        assert set(backend().memory_stats()) == set(stats)
+    raises(TypeError, "one of tutti's", tutti.torch.build().memory_stats,
+           dist.new_group(list(range(size())), backend="gloo")._get_backend(CPU))
+
+
+@case
 def fully_sharded_data_parallel_takes_its_buffers_from_it():
     try:
         from torch.distributed.fsdp import FSDPModule, fully_shard

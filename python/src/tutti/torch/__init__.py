@@ -56,7 +56,7 @@ from ._sharded_softmax import ShardedSoftmax  # noqa: E402
 
 __all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "PeerLostError", "ShardedSoftmax",
            "SyncBatchNorm", "TimedOutError", "UnsupportedError", "abort", "backend_of", "build", "communicator",
-           "convert_sync_batchnorm", "dump", "install", "last_error", "register", "sync_buffers"]
+           "convert_sync_batchnorm", "dump", "install", "last_error", "memory_stats", "register", "sync_buffers"]
 
 _extension = None
 BUILTIN_GLOO = "gloo_builtin"
@@ -215,6 +215,15 @@ def last_error(group=None) -> Error | None:
     destroyed. ValueError: there is no such group on this rank.
     """
     return build().last_error(backend_of(group))
+
+
+def memory_stats(group=None) -> dict[str, int]:
+    """The bytes of host memory that the group uses, by kind; from torch 2.12 on, its backend's memory_stats() too.
+
+    The group's: allocated_bytes (allocate_tensor), registered_bytes, work_bytes (intermediate results), recorder_bytes.
+    The process' for messages of all groups: mapped_bytes (shared memory; unused pages take none), cell_bytes.
+    """
+    return build().memory_stats(backend_of(group))
 
 
 def communicator(group=None):

@@ -1,4 +1,6 @@
-// Tensors on memory that the group's transports know in advance.
+// Tensors on memory that the group's transports know in advance, and counts of memory.
+#include <tutti/inspect.h>
+
 #include <limits>
 #include <memory>
 
@@ -47,6 +49,17 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
     at::Tensor tensor = at::from_blob(data, {size}, &free_tensor_memory, plain);
     (void)owned.release();
     return tensor;
+}
+
+std::unordered_map<std::string, uint64_t> Backend::getMemoryStats() {
+    const std::shared_ptr<Group> whole = group();
+    tutti_memory_stats stats = TUTTI_MEMORY_STATS_INIT;
+    const std::lock_guard one_at_a_time(issuing_);
+    check(tutti_comm_memory(whole->comm(), &stats), "memory_stats");
+    return {
+        {"allocated_bytes", stats.allocated_bytes}, {"registered_bytes", stats.registered_bytes},
+        {"work_bytes", stats.work_bytes},           {"recorder_bytes", stats.recorder_bytes},
+        {"mapped_bytes", stats.mapped_bytes},       {"cell_bytes", stats.cell_bytes}};
 }
 
 }  // namespace tutti_torch

@@ -7,7 +7,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include <torch/version.h>
@@ -133,6 +135,8 @@ public:
     void startTimeEstimate();
     /// Returns microseconds.
     float endTimeEstimate();
+    /// tutti_memory_stats by field.
+    std::unordered_map<std::string, uint64_t> getMemoryStats();
     /// For host memory, whose device has no index. Memory of other devices ends with the group.
     bool supportsTensorAlloc(c10::DeviceIndex index) {
         return index < 0;

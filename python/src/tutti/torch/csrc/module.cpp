@@ -129,6 +129,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     module.def("interpreter_ends", &Backend::interpreter_ends,
                py::call_guard<tutti_python::Released>());
     module.def("last_error", &last_error);
+    module.def(
+        "memory_stats", [](const BackendPtr& backend) { return own(backend).getMemoryStats(); },
+        py::call_guard<tutti_python::Released>());
     module.def("library_version", [] { return std::string(tutti_version()); });
     py::register_exception_translator(&translate);
 }
