@@ -7,8 +7,8 @@ namespace {
 
 using namespace shm;
 
-template <typename T>
-void same(const Result<T>& decoded, ByteView input) {
+template <typename AnyResult>
+void same(const AnyResult& decoded, ByteView input) {
     if (decoded) require(as_text(encode(*decoded)) == as_text(input), "a message has two forms");
 }
 
