@@ -17,6 +17,10 @@ namespace {
 Collective collective_of(const Tag& tag) {
     return static_cast<Collective>(tag.call & 0xff);
 }
+// A number from a wire may not be a collective.
+bool is_known(Collective collective) {
+    return static_cast<int>(collective) < collective_count;
+}
 Dtype dtype_of(const Tag& tag) {
     return static_cast<Dtype>(tag.call >> 8 & 0xff);
 }
@@ -27,10 +31,34 @@ std::string op_of(const Tag& tag) {
                        (op & user_op_mask) | tag.call >> 26 << 6);
 }
 
+std::string name_of(const Tag& tag) {
+    return fmt::format("{}{}{}", collective_name(collective_of(tag)),
+                       tag.call & uneven_call ? "v" : "", tag.call & multi_call ? "_multi" : "");
+}
+
+// In gatherv, scatterv and alltoallv, only the two ranks of a message know its length, so the tag
+// has no count.
+bool has_count(const Tag& tag, const CollectiveTraits& traits) {
+    return !(tag.call & uneven_call) || !(traits.rooted || traits.cut == Cut::pairs);
+}
+
 std::string part_of(const Tag& tag) {
     const uint32_t number = tag.call & user_op_flag << 16 ? 0 : tag.call >> part_shift;
     if (number == 0 || number >= numbered_names.size()) return "";
     return fmt::format(" in '{}'", numbered_names[number]);
+}
+
+// The arguments that the call has, as members of a JSON object.
+std::string fields_of(const Tag& tag) {
+    const Collective collective = collective_of(tag);
+    std::string text = fmt::format(R"("collective":"{}")", name_of(tag));
+    if (!is_known(collective) || collective == Collective::barrier) return text;
+    const CollectiveTraits& traits = traits_of(collective);
+    if (has_count(tag, traits)) text += fmt::format(R"(,"count":{})", tag.count);
+    text += fmt::format(R"(,"dtype":"{}")", dtype_name(dtype_of(tag)));
+    if (traits.reduces) text += fmt::format(R"(,"op":"{}")", op_of(tag));
+    if (traits.rooted) text += fmt::format(R"(,"root":{})", tag.root);
+    return text;
 }
 
 constexpr auto relaxed = std::memory_order_relaxed;
@@ -42,10 +70,8 @@ constexpr auto release = std::memory_order_release;
 std::string describe_call(const Tag& tag) {
     const Collective collective = collective_of(tag);
     const std::string name =
-        fmt::format("{}{}{} #{}{}", collective_name(collective), tag.call & uneven_call ? "v" : "",
-                    tag.call & multi_call ? "_multi" : "", operation_number(tag), part_of(tag));
-    // A number from a wire may not be a collective.
-    if (static_cast<int>(collective) >= collective_count) return name;
+        fmt::format("{} #{}{}", name_of(tag), operation_number(tag), part_of(tag));
+    if (!is_known(collective)) return name;
     if (collective == Collective::barrier) {
         const std::string what = CallName{tag.count, static_cast<uint32_t>(tag.root)}.text();
         return what.empty() ? name : fmt::format("barrier '{}' #{}", what, operation_number(tag));
@@ -151,13 +177,13 @@ std::string Recorder::text(Rank rank, std::size_t most) const {
         const RecordedCall& call = all[i];
         const bool running = call.state == State::running;
         text += fmt::format(
-            R"({{"rank":{},"epoch":{},"number":{},"call":"{}","bytes":{},"ring":{},"state":"{}",)"
-            R"("result":"{}","start_ns":{},"end_ns":{}}})"
+            R"({{"rank":{},"epoch":{},"number":{},"call":"{}",{},"bytes":{},"ring":{},)"
+            R"("state":"{}","result":"{}","start_ns":{},"end_ns":{}}})"
             "\n",
-            rank, call.tag.epoch(), operation_number(call.tag), describe_call(call.tag), call.bytes,
-            call.ring, states[static_cast<std::size_t>(call.state)],
-            running ? "" : code_name(call.code), scale_.to_ns(call.start),
-            running ? 0 : scale_.to_ns(call.end));
+            rank, call.tag.epoch(), operation_number(call.tag), describe_call(call.tag),
+            fields_of(call.tag), call.bytes, call.ring,
+            states[static_cast<std::size_t>(call.state)], running ? "" : code_name(call.code),
+            scale_.to_ns(call.start), running ? 0 : scale_.to_ns(call.end));
     }
     return text;
 }

@@ -127,6 +127,47 @@ TEST_CASE("recorder: describes a call in words") {
     REQUIRE(describe_call(tag) == "allreduce_multi #12 (count 7, int8, max)");
 }
 
+TEST_CASE("recorder: writes the arguments that a call has as fields of its line") {
+    const auto fields = [](Collective collective, uint32_t more) {
+        Recorder recorder;
+        Tag tag;
+        tag.sequence = 1;
+        tag.count = 7;
+        tag.root = 3;
+        tag.call =
+            pack_call(static_cast<uint32_t>(collective), static_cast<uint32_t>(Dtype::float16), 0) |
+            more;
+        recorder.begin(tag, 14, 0);
+        const std::string line = recorder.text(0, 1);
+        const auto from = line.find(R"("collective")"), to = line.find(R"(,"bytes")");
+        return from < to ? line.substr(from, to - from) : line;
+    };
+    const auto max = static_cast<uint32_t>(Op::max) << 16;
+    CHECK(fields(Collective::allreduce, max) ==
+          R"("collective":"allreduce","count":7,"dtype":"float16","op":"max")");
+    CHECK(fields(Collective::allreduce, max | multi_call) ==
+          R"("collective":"allreduce_multi","count":7,"dtype":"float16","op":"max")");
+    CHECK(fields(Collective::reduce, pack_user_op(false, 130)) ==
+          R"("collective":"reduce","count":7,"dtype":"float16","op":"user operator 130","root":3)");
+    CHECK(fields(Collective::broadcast, 0) ==
+          R"("collective":"broadcast","count":7,"dtype":"float16","root":3)");
+    CHECK(fields(Collective::alltoall, 0) ==
+          R"("collective":"alltoall","count":7,"dtype":"float16")");
+    CHECK(fields(Collective::barrier, 0) == R"("collective":"barrier")");
+    // All ranks know all lengths.
+    CHECK(fields(Collective::allgather, uneven_call) ==
+          R"("collective":"allgatherv","count":7,"dtype":"float16")");
+    CHECK(fields(Collective::reduce_scatter, uneven_call | max) ==
+          R"("collective":"reduce_scatterv","count":7,"dtype":"float16","op":"max")");
+    // Only the two ranks of a message know its length.
+    CHECK(fields(Collective::gather, uneven_call) ==
+          R"("collective":"gatherv","dtype":"float16","root":3)");
+    CHECK(fields(Collective::scatter, uneven_call) ==
+          R"("collective":"scatterv","dtype":"float16","root":3)");
+    CHECK(fields(Collective::alltoall, uneven_call) ==
+          R"("collective":"alltoallv","dtype":"float16")");
+}
+
 TEST_CASE("recorder: tells which operation a collective is a part of") {
     Tag tag;
     tag.sequence = 12;

@@ -261,6 +261,8 @@ void recorder(tutti_comm* comm) {
     text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     require(text.find("\"call\":\"allreduce #3 (count 1, float32, max)\"") != std::string::npos,
             "third call");
+    const char* arguments = R"("collective":"allreduce","count":1,"dtype":"float32","op":"max")";
+    require(text.find(arguments) != std::string::npos, "its arguments");
     require(text.find("\"state\":\"done\"") != std::string::npos, "state");
 }
 
