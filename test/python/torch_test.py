@@ -1,4 +1,5 @@
 """The backend of torch.distributed, with real torch and its own launcher, beside gloo."""
+import json
 import os
 import pathlib
 import re
@@ -159,6 +160,58 @@ class Training(Cases):
 
     def test_four_ranks(self):
         self.check_ranks(4, "training.py")
+
+
+class FlightRecorder(Cases):
+    """Torch's own analyser reads tutti's flight recorders."""
+
+    def analysed(self, folder):
+        """The analyser's output, and the collectives that it found: each one's name, and whether all ranks agree."""
+        found = folder + ".found"
+        done = run(PYTHON, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-o", found)
+        if "No module named" in done.stderr:
+            self.skipTest("this torch comes without the analyser; 2.10 and newer have it")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        script = ("import json, pickle, sys\n_, found = pickle.load(open(sys.argv[1], 'rb'))\n"
+                  "print(json.dumps([[c.collective_name.split(':')[1], c.pass_check] for c in found.collectives]))")
+        return done.stdout + done.stderr, json.loads(run(PYTHON, "-c", script, found).stdout)
+
+    def check_agreement(self, folder, kinds):
+        told, found = self.analysed(folder)
+        self.assertEqual(found, [[kind, True] for kind in kinds], told)
+        self.assertEqual([line for line in told.splitlines() if "tabulate" not in line], [])
+
+    def test_three_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.check_ranks(3, "flight.py", TUTTI_TEST_FOLDER=folder)
+            self.check_agreement(folder + "/agreement", [
+                "all_reduce", "all_reduce", "broadcast", "reduce", "barrier", "_all_gather_base", "_all_gather_base",
+                "_reduce_scatter_base", "gather", "scatter", "all_to_all", "all_gather_v", "reduce_scatter_v",
+                "all_to_all", "all_reduce", "all_reduce", "barrier"])
+            self.check_agreement(folder + "/part", ["all_reduce", "gather", "barrier"])
+            told, found = self.analysed(folder + "/skipped")
+            self.assertIn("Not all ranks joining collective, sequence number: 5\n", told)
+            self.assertIn("missing ranks: {2}\n", told)
+            self.assertEqual(found[:4], [["all_reduce", True]] * 3 + [["barrier", True]], told)
+            self.assertIn("missing ranks: {2}\n", self.analysed(folder + "/aborted")[0])
+            told, _ = self.analysed(folder + "/another_length")
+            self.assertIn("Collective sequence number: 2 has errors\n", told)
+            # The analyser takes the rank whose file it read first for the one that is right.
+            self.assertRegex(told, r"Expected input sizes: '\[\[[56]]]' does not match found input sizes: '\[\[[56]]]'")
+
+    def test_every_version_gets_the_names_that_it_knows(self):
+        script = ("from tutti.torch import _flight\n"
+                  "place = _flight.Place('0', 'default_pg', 0, [0, 1])\n"
+                  "calls = [{'collective': name, 'number': i, 'count': 3, 'dtype': 'float32', 'root': 1, 'state': 'done',\n"
+                  "          'start_ns': 1, 'end_ns': 2}\n"
+                  "         for i, name in enumerate(('scan', 'allgatherv', 'barrier', 'exscan', 'gather'), 1)]\n"
+                  "for version in ((2, 11), (2, 14), (2, 15)):\n"
+                  "    print(*(f\"{e['record_id']} {e['profiling_name']} {e['input_sizes']} {e['output_sizes']}\"\n"
+                  "            for e in _flight.entries(calls, place, version)), sep=', ')")
+        self.assertEqual(run(PYTHON, "-c", script).stdout.splitlines(), [
+            "3 nccl:all_reduce_barrier [] [], 5 nccl:gather [[3]] []",
+            "2 gloo:all_gather_v [[]] [[3]], 3 gloo:barrier [] [], 5 gloo:gather [[3]] []",
+            "2 c10d:all_gather_v [[]] [[3]], 3 c10d:barrier [] [], 5 c10d:gather [[3]] []"])
 
 
 class Devices(Cases):

@@ -40,7 +40,7 @@ def _import_torch():
 torch, dist = _import_torch()
 
 from .._settings import texts  # noqa: E402
-from . import _errors  # noqa: E402
+from . import _errors, _flight  # noqa: E402
 from ._errors import (  # noqa: E402
     AbortedError,
     Error,
@@ -200,9 +200,21 @@ def abort(group=None) -> None:
     build().abort(backend_of(group))
 
 
-def dump(path: str | os.PathLike, group=None) -> None:
-    """Writes the group's flight recorder, its last 1,024 operations, as JSON lines."""
+def dump(path: str | os.PathLike, group=None, format: str = "json") -> None:
+    """Writes the group's flight recorder: its last 1,024 collectives on this rank.
+
+    format "json": one JSON object a line, to the file path. "torch": in the format of torch's own recorder; path is a
+    prefix, to which each rank adds its number in the job ("fr/trace_" becomes "fr/trace_2"). If all ranks of the group
+    write into one folder, python -m torch.distributed.flight_recorder.fr_trace FOLDER compares their files; torch 2.10
+    and newer have that program. ValueError: another format, or a prefix from which that program cannot tell the rank.
+    """
+    if format not in ("json", "torch"):
+        raise ValueError(f"dump: unknown format {format!r}. What to do: pass format=\"json\" or format=\"torch\"")
     backend = backend_of(group)
+    if format == "torch":
+        _flight.write(path, group or dist.group.WORLD, lambda fd: build().dump(backend, fd),
+                      f"tutti {build().library_version()}")
+        return
     with open(path, "wb") as file:
         build().dump(backend, file.fileno())
 
