@@ -95,13 +95,14 @@ def skipped():
         dist.all_reduce(torch.ones(5), group=group)
     dist.barrier(group=group)
     call = dist.all_reduce(torch.ones(5), group=group, async_op=True) if rank() != 2 else None
-    last = dumped("skipped", group)["entries"][-1]
-    assert (last["record_id"], last["state"], last["retired"]) == ((5, "started", False) if call else
-                                                                   (4, "completed", True)), last
+    running = dumped("skipped", group)["entries"][-1]
     meet("skipped")
     aborted(group, call)
-    last = dumped("aborted", group)["entries"][-1]
-    assert (last["state"], last["retired"]) == ("started" if call else "completed", True), last
+    failed = dumped("aborted", group)["entries"][-1]
+    # Last, because a rank that fails earlier would let the others wait for it.
+    assert (running["record_id"], running["state"], running["retired"]) == (
+        (5, "started", False) if call else (4, "completed", True)), running
+    assert (failed["state"], failed["retired"]) == ("started" if call else "completed", True), failed
 
 
 @case
