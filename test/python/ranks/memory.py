@@ -115,13 +115,13 @@ def statistics_follow_the_memory():
                           "cell_bytes"}
     assert stats["recorder_bytes"] > 0 and stats["registered_bytes"] == 0
     assert stats["mapped_bytes"] > 0  # these ranks are processes of one host
-    if TORCH >= (2, 7):
+    if VERSION >= (2, 7):
         before = count("allocated_bytes")
         x = allocate(MIB)
         assert count("allocated_bytes") == before + 4 * MIB
         del x
         assert count("allocated_bytes") == before
-    if TORCH >= (2, 12):
+    if VERSION >= (2, 12):
         assert set(backend().memory_stats()) == set(stats)
     raises(TypeError, "one of tutti's", tutti.torch.build().memory_stats,
            dist.new_group(list(range(size())), backend="gloo")._get_backend(CPU))
