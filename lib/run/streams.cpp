@@ -281,11 +281,12 @@ void Streams::apply_verdicts() {
     // Another thread's call that finds a stream taken here leaves that stream to this call: this
     // one sees the new number after it has given the stream back.
     uint32_t call = asked_.fetch_add(1, std::memory_order_seq_cst) + 1;
-    for (uint32_t applied = call - 1; applied != call;
-         call = asked_.load(std::memory_order_seq_cst)) {
+    uint32_t applied = 0;
+    do {
         applied = call;
         apply_verdicts_once();
-    }
+        call = asked_.load(std::memory_order_seq_cst);
+    } while (call != applied);
 }
 
 void Streams::apply_verdicts_once() {
