@@ -28,13 +28,16 @@ Result<Plan*> Issuer::host_plan(OffloadCall& asked, uint32_t stream, int64_t tim
     if (offloads) return nullptr;
     if (Plan* const plan = core_.plans[stream].find(asked.call)) [[likely]]
         return plan;
-    // The program may have loaded a driver since the last such call: then the buffers may be device
-    // memory.
-    if (core_.offload->appeared()) {
-        TUTTI_ASSIGN(offloads, core_.offload->takes(asked));
-        if (offloads) return nullptr;
-    }
+    TUTTI_ASSIGN(offloads, new_driver_takes(asked));
+    if (offloads) return nullptr;
     return bind_and_keep(asked.call, stream, timeout_ms);
+}
+
+// The program may have loaded a driver since the last such call: then the buffers may be device
+// memory.
+Result<bool> Issuer::new_driver_takes(OffloadCall& asked) {
+    if (!core_.offload->appeared()) return false;
+    return core_.offload->takes(asked);
 }
 
 Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t stream,
@@ -84,8 +87,8 @@ Result<> Issuer::estimate(OffloadCall& asked) {
     TUTTI_TRY(core_.may_call());
     TUTTI_TRY(core_.planner.check(asked.call, asked.stream));
     TUTTI_ASSIGN(bool offloads, core_.offload->takes(asked));
-    if (!offloads && core_.offload->appeared()) {
-        TUTTI_ASSIGN(offloads, core_.offload->takes(asked));
+    if (!offloads) {
+        TUTTI_ASSIGN(offloads, new_driver_takes(asked));
     }
     if (offloads)
         return tl::unexpected(core_.planner.annotate(

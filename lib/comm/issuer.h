@@ -54,6 +54,7 @@ private:
     Result<std::unique_ptr<Request>> start_on_host(Plan& plan, const OffloadCall& call);
     Result<> wait_until_free(Plan& plan);
     Result<bool> offloaded(OffloadCall& run);
+    Result<bool> new_driver_takes(OffloadCall& asked);
     Result<> estimate(OffloadCall& asked);
     std::unique_ptr<Request> estimated_request() const;
 
