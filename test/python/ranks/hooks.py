@@ -131,12 +131,18 @@ def an_abort_hook_that_raises_harms_neither_the_others_nor_the_error():
     assert heard == ["first", "second"], heard
 
 
+def group_with_an_abort_hook():
+    """A new group, and the list to which its hook adds this rank."""
+    group, heard = dist.new_group(backend="tutti"), []
+    group.register_abort_hook(1, lambda: heard.append(rank()))
+    return group, heard
+
+
 @case
 def a_rank_that_leaves_its_group_calls_no_abort_hook():
     if not HAS_ABORT_HOOKS:
         return
-    group, heard = dist.new_group(backend="tutti"), []
-    group.register_abort_hook(1, lambda: heard.append(rank()))
+    group, heard = group_with_an_abort_hook()
     if rank() == 0:
         work = dist.all_reduce(ones(), group=group, async_op=True)
         STORE.set("leaving", "")
@@ -153,8 +159,7 @@ def a_rank_that_leaves_its_group_calls_no_abort_hook():
 def a_mismatch_calls_no_abort_hook():
     if not HAS_ABORT_HOOKS:
         return
-    group, heard = dist.new_group(backend="tutti"), []
-    group.register_abort_hook(1, lambda: heard.append(rank()))
+    group, heard = group_with_an_abort_hook()
     raises(tutti.torch.MismatchError, "", dist.all_reduce, ones(4 + rank()), group=group)
     dist.barrier(group)
     assert heard == [], heard
