@@ -1,0 +1,127 @@
+"""Programs of other projects over tutti. Each runs twice with two ranks: over torch's gloo, and with TUTTI_AS_GLOO=1.
+
+The programs do not name tutti. The losses of every step must be the same in both runs. The second run cannot make a
+group of torch's gloo, and tutti logs each group that it makes. tools/setup-clients makes the environment.
+"""
+import signal
+import sys
+import unittest
+
+import runs
+from runs import OVER_GLOO, OVER_TUTTI, PROGRAMS, PYTHON, torchrun
+from support import run, setUpModule  # noqa: F401
+
+
+class Client(unittest.TestCase):
+    PACKAGE = ""
+
+    @classmethod
+    def setUpClass(cls):
+        script = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
+        told = run(PYTHON, "-c", script, cls.PACKAGE)
+        if told.returncode != 0:
+            raise unittest.SkipTest(f"{cls.PACKAGE} is not in the environment of {PYTHON}; run tools/setup-clients")
+        cls.name = f"{cls.PACKAGE} {told.stdout.strip()}"
+
+    def same_training(self, command, groups=1):
+        """Both runs of the command have the same losses to the last bit: a sum of two values has no order.
+
+        groups: the least number of groups that the program makes, or has made for it.
+        """
+        gloo = runs.run(command, **OVER_GLOO)
+        self.assertEqual(gloo.status, 0, f"over gloo: {gloo}")
+        self.assertEqual(gloo.groups(), 0, f"over gloo: {gloo}")
+        tutti = runs.run(command, **OVER_TUTTI)
+        self.assertEqual(tutti.status, 0, f"over tutti: {tutti}")
+        self.assertGreaterEqual(tutti.groups(), groups, f"over tutti: {tutti}")
+        losses = gloo.losses()
+        self.assertGreaterEqual(len(losses), 20, gloo)
+        self.assertLess(losses[-1], losses[0], "the program does not train")
+        self.assertEqual(tutti.losses(), losses)
+        print(f"{self.name}: a step takes {gloo.step_ms():.2f} ms over gloo and {tutti.step_ms():.2f} ms over tutti",
+              file=sys.stderr)
+        return tutti
+
+
+class Proof(Client):
+    PACKAGE = "torch"
+
+    def test_a_group_of_gloo_cannot_be_made_in_the_second_run(self):
+        done = runs.run(torchrun("fsdp2.py"), **{**OVER_TUTTI, "TUTTI_AS_GLOO": "0"})
+        self.assertNotEqual(done.status, 0, done)
+        self.assertIn(runs.NO_INTERFACE, done.log)
+
+    def test_a_run_that_is_too_long_ends_with_all_that_it_started(self):
+        done = runs.run([PYTHON, "-c", "import subprocess, time\n"
+                                       "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+                                       "print('started', flush=True)\ntime.sleep(1000)"], timeout_s=5)
+        self.assertEqual(done.status, "none after 5 s")
+        self.assertIn("started", done.out)
+        self.assertEqual(runs.descendants(), set())
+
+
+class DdpDcp(Client):
+    """DistributedDataParallel and torch.distributed.checkpoint."""
+    PACKAGE = "torch"
+
+    def test_training_goes_on_while_a_thread_and_a_process_save(self):
+        # The world, the group of the thread, and the world of the processes that save.
+        done = self.same_training(torchrun("ddp_dcp.py"), groups=3)
+        for kind in ("THREAD", "PROCESS"):
+            self.assertIn(f"SAVED {kind}", done.out)
+
+
+class Fsdp2(Client):
+    PACKAGE = "torch"
+
+    def test_a_mesh_that_names_no_backend(self):
+        self.same_training(torchrun("fsdp2.py"))
+
+
+class Lightning(Client):
+    PACKAGE = "lightning"
+
+    def test_the_trainer_with_two_processes(self):
+        # The world, and a group for a barrier whose time-out is 10,000 days.
+        self.same_training([PYTHON, PROGRAMS / "lightning_fit.py"], groups=2)
+
+
+class Accelerate(Client):
+    PACKAGE = "accelerate"
+
+    def test_torchrun(self):
+        self.same_training(torchrun("accelerate_fit.py"))
+
+    def test_its_own_launcher(self):
+        # With --cpu the launcher starts a single process.
+        options = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no " \
+                  "--main_process_port 0"
+        self.same_training([PYTHON, "-m", "accelerate.commands.accelerate_cli", "launch", *options.split(),
+                            PROGRAMS / "accelerate_fit.py"])
+
+
+class Transformers(Client):
+    PACKAGE = "transformers"
+
+    def test_the_trainer(self):
+        self.same_training(torchrun("transformers_fit.py"))
+
+
+class DeepSpeed(Client):
+    PACKAGE = "deepspeed"
+
+    def test_zero_of_stage_1(self):
+        self.same_training(torchrun("deepspeed_fit.py"))
+
+
+class RayTrain(Client):
+    PACKAGE = "ray"
+
+    def test_two_workers(self):
+        self.same_training([PYTHON, PROGRAMS / "ray_fit.py"])
+
+
+if __name__ == "__main__":
+    # Meson ends a test that takes too long with this signal; what the test started lies in other process groups.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    unittest.main()
