@@ -10,6 +10,7 @@
 
 #include "checkpoint.h"
 #include "communicator.h"
+#include "lightgbm.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -19,6 +20,7 @@ namespace {
 using tutti_python::Checkpoint;
 using tutti_python::Communicator;
 using tutti_python::Counts;
+using tutti_python::LightgbmNetwork;
 using tutti_python::Plan;
 using tutti_python::Request;
 using Settings = std::map<std::string, std::string>;
@@ -91,4 +93,10 @@ NB_MODULE(_tutti, module) {
         .def("load", &Checkpoint::load, nb::arg("comm").none(), "path"_a, "allow_missing"_a,
              "allow_extra"_a)
         .def("missing", &Checkpoint::missing);
+    nb::class_<LightgbmNetwork>(module, "LightgbmNetwork")
+        .def(nb::init<const Communicator&>(), "comm"_a)
+        .def("used", &LightgbmNetwork::used)
+        .def("leave", &LightgbmNetwork::leave)
+        .def_static("reduce_scatter_address", &LightgbmNetwork::reduce_scatter_address)
+        .def_static("allgather_address", &LightgbmNetwork::allgather_address);
 }
