@@ -44,12 +44,12 @@ void set(const Config& config, const char* key, const std::string& value) {
 
 std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                    std::chrono::milliseconds timeout, const std::string& name,
-                                   const Settings& settings) {
+                                   const Settings& settings, bool one_launcher) {
     tutti_config* raw = nullptr;
     check(tutti_config_create(&raw), "init");
     const Config config(raw, &tutti_config_destroy);
     auto host_store = std::make_shared<HostStore>(store);
-    const std::string generation = host_store->next_generation(rank);
+    const std::string generation = host_store->next_generation(rank, one_launcher);
     const std::chrono::milliseconds deadline = deadline_of(timeout);
     set(config, "rank", std::to_string(rank));
     set(config, "size", std::to_string(size));

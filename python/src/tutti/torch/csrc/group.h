@@ -19,11 +19,12 @@ using Settings = std::map<std::string, std::string>;
 class Group {
 public:
     /// Blocks until all ranks have joined. timeout: for that and for every operation, from 1 ms to
-    /// 24.8 days. name: the group's, the same on all ranks. Throws CallError or the store's
-    /// exception.
+    /// 24.8 days. name: the group's, the same on all ranks. one_launcher: as in HostStore. Throws
+    /// CallError or the store's exception.
     static std::shared_ptr<Group> join(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                        int size, std::chrono::milliseconds timeout,
-                                       const std::string& name, const Settings& settings);
+                                       const std::string& name, const Settings& settings,
+                                       bool one_launcher);
     /// Collective over this group: a part of its communicator; NULL for color < 0.
     std::shared_ptr<Group> split(int color, int key);
     ~Group();

@@ -35,12 +35,13 @@ std::string random_secret() {
 
 }  // namespace
 
-std::string HostStore::next_generation(int rank) {
+std::string HostStore::next_generation(int rank, bool one_launcher) {
     // torchrun keeps the store over restarts. A rank that failed before this point has not counted,
     // so each of torchrun's attempts counts from the start.
     std::string prefix = "tutti/";
     for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
-        if (const char* value = std::getenv(name)) prefix += std::string(value) + "/";
+        if (const char* value = one_launcher ? std::getenv(name) : nullptr)
+            prefix += std::string(value) + "/";
     return prefix + std::to_string(store_->add(prefix + "joined/" + std::to_string(rank), 1));
 }
 

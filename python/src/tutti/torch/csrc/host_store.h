@@ -17,8 +17,9 @@ public:
     explicit HostStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
     /// A key prefix with this rank's number of joins through this store, so that the group ignores
-    /// an earlier group's keys.
-    std::string next_generation(int rank);
+    /// an earlier group's keys. one_launcher: all ranks have the same run and attempt of torchrun,
+    /// which are part of the prefix.
+    std::string next_generation(int rank, bool one_launcher);
     /// Returns a random secret that rank 0 publishes; waits up to the time-out. No safer than the
     /// store. Throws CallError if rank 0 did not publish it.
     std::string share_secret(int rank, const std::string& generation,

@@ -48,9 +48,10 @@ Backend& own(const BackendPtr& backend) {
 }
 
 BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                  int64_t timeout_ms, const std::string& name, const Settings& settings) {
+                  int64_t timeout_ms, const std::string& name, const Settings& settings,
+                  bool one_launcher) {
     const std::chrono::milliseconds timeout(timeout_ms);
-    auto group = tutti_torch::Group::join(store, rank, size, timeout, name, settings);
+    auto group = tutti_torch::Group::join(store, rank, size, timeout, name, settings, one_launcher);
     return c10::make_intrusive<Backend>(std::move(group),
                                         c10::make_intrusive<Backend::Options>(settings, timeout));
 }
@@ -114,7 +115,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     module.def(
         "abort", [](const BackendPtr& backend) { own(backend).abort(); },
         py::call_guard<tutti_python::Released>());
-    module.def("create", &create, py::call_guard<tutti_python::Released>());
+    module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
+               py::arg("timeout_ms"), py::arg("name"), py::arg("settings"),
+               py::arg("one_launcher") = true, py::call_guard<tutti_python::Released>());
     module.def(
         "dump", [](const BackendPtr& backend, int fd) { own(backend).dump(fd); },
         py::call_guard<tutti_python::Released>());
