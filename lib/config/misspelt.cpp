@@ -16,9 +16,9 @@ constexpr std::string_view prefix = "TUTTI_";
 constexpr std::size_t longest_name = 40;
 
 // Variables of tutti's that are not settings of a communicator.
-constexpr std::string_view others[] = {"TUTTI_AS_GLOO",       "TUTTI_CACHE_DIR",
-                                       "TUTTI_EXECUTION",     "TUTTI_RUN_TERMINAL",
-                                       "TUTTI_TRAINER_CHECK", "TUTTI_TRAINER_THREADS"};
+constexpr std::string_view others[] = {
+    "TUTTI_AS_GLOO",     "TUTTI_CACHE_DIR",     "TUTTI_EXECUTION",      "TUTTI_RUN_TERMINAL",
+    "TUTTI_TORCH_BUILD", "TUTTI_TRAINER_CHECK", "TUTTI_TRAINER_THREADS"};
 
 // Usual mistakes: a written name, and the setting that it means.
 struct Mistake {

@@ -1,6 +1,5 @@
-"""python -m tutti.torch: compiles the backend for the installed torch, if that is not done yet."""
+"""python -m tutti.torch: compiles the backend for the installed torch, if it needs one and has none. Prints its path."""
 
-from . import _build, build
+from . import build
 
-build()
-print(_build.target())
+print(build().__file__)

@@ -1,4 +1,4 @@
-"""Compiles the backend against the installed torch, once, and loads it."""
+"""Loads the backend for the installed torch: one that the wheel has precompiled, or one that is compiled here, once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib.machinery
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -25,13 +26,12 @@ import time
 import torch
 
 from .._paths import INCLUDE, LIBRARY
+from . import _recipe
+from ._recipe import NAME, OPTIONS
 
 SOURCES = pathlib.Path(__file__).resolve().parent / "csrc"
-NAME = "_tutti_torch"
+PREBUILT = SOURCES.parent / "prebuilt"
 COMPILERS = ("c++", "g++", "clang++")
-# A compiler may link its C++ library statically into the backend. If the backend exported those symbols, they would
-# replace some, but not all, of the symbols that libtutti.so takes from libstdc++.so.
-OPTIONS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-Wl,--exclude-libs,ALL")
 TAIL_LINES = 30
 SCRATCH = "scratch-"
 NO_ROOM = ("No space left on device", "Disk quota exceeded")
@@ -70,16 +70,13 @@ def _flags() -> list[str]:
         if not header.is_file():
             raise BuildError(f"tutti.torch has to be compiled once, but the headers of {owner} are missing: there is "
                              f"no {header}. What to do: {advice}")
-    flags = [*OPTIONS, f"-DTORCH_EXTENSION_NAME={NAME}", "-DTORCH_API_INCLUDE_EXTENSION_H",
-             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
+    flags = _recipe.flags(cxx11_abi=torch._C._GLIBCXX_USE_CXX11_ABI, torch=include, python=python, sources=SOURCES,
+                          tutti=INCLUDE)
     # pybind11 of older versions of torch shares its types only between modules that agree on these.
     for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
         if value := getattr(torch._C, f"_PYBIND11_{name}", None):
             flags.append(f'-DPYBIND11_{name}="{value}"')
-    flags += [word for folder in (include, include / "torch/csrc/api/include", python)
-              for word in ("-isystem", str(folder))]
-    flags += [f"-I{SOURCES}", f"-I{INCLUDE}"]
-    link = [f"-L{root / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch_python", f"-L{LIBRARY}", "-ltutti",
+    link = [f"-L{root / 'lib'}", *_recipe.LIBRARIES, f"-L{LIBRARY}", "-ltutti",
             f"-Wl,-rpath,{LIBRARY}", f"-Wl,-rpath,{root / 'lib'}"]
     return flags + ["{source}", "-o", "{target}"] + link
 
@@ -172,7 +169,7 @@ def _lacks(path: pathlib.Path) -> int:
 
 @functools.lru_cache(maxsize=None)
 def target() -> pathlib.Path:
-    """Returns the path of the backend for this torch, built or not. A built one may be on a read-only file system."""
+    """Returns the path of the backend that is compiled here, built or not. It may be on a read-only file system."""
     place = pathlib.Path(f"torch-{torch.__version__.replace('+', '-')}-{_identity()}") / f"{NAME}.so"
     for folder in _folders():
         if _is_built(folder / place):
@@ -243,9 +240,8 @@ def _compile(path: pathlib.Path) -> None:
     compiler, flags = _compiler(), _flags()
     _clean(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=SCRATCH) as scratch:
-        # One unit: most of the time goes into torch's headers.
         unit, built = pathlib.Path(scratch) / "unit.cpp", pathlib.Path(scratch) / path.name
-        unit.write_text("".join(f'#include "{source.name}"\n' for source in sorted(SOURCES.glob("*.cpp"))))
+        unit.write_text(_recipe.unit(SOURCES))
         command = compiler + [word.format(source=unit, target=built) if word in ("{source}", "{target}") else word
                               for word in flags]
         with _progress(f"tutti: building the backend for torch {torch.__version__} (once, about a minute) …"):
@@ -278,6 +274,21 @@ def _import(path: pathlib.Path):
     return module
 
 
+def prebuilt() -> pathlib.Path | None:
+    """Returns the wheel's precompiled backend for this torch and this Python; None if it has none."""
+    if os.environ.get("TUTTI_TORCH_BUILD", "0") not in ("", "0"):
+        return None
+    try:
+        manifest = json.loads((PREBUILT / "manifest.json").read_text(encoding="utf-8"))
+        here = _recipe.Torch(torch.__version__, bool(torch._C._GLIBCXX_USE_CXX11_ABI),
+                             sysconfig.get_config_var("SOABI") or "",
+                             _recipe.headers_digest(pathlib.Path(torch.__file__).resolve().parent / "include"))
+        file = _recipe.fitting(manifest, here)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # a wheel without precompiled backends, or a torch without headers
+    return PREBUILT / file if file else None
+
+
 def _build(path: pathlib.Path) -> None:
     _make(path.parent)
     if not _is_trusted(path.parent):
@@ -289,7 +300,13 @@ def _build(path: pathlib.Path) -> None:
 
 
 def load():
-    """The compiled backend as a module."""
+    """The backend as a module. A precompiled one that does not load is replaced by one that is compiled here."""
+    if path := prebuilt():
+        try:
+            return _import(path)
+        except ImportError as error:
+            _say(f"tutti: the wheel's backend for torch {torch.__version__} cannot be loaded, and another one is "
+                 f"compiled instead: {error}")
     path = target()
     try:
         if not _is_built(path):
