@@ -29,6 +29,9 @@ COMPANIONS = {
     "GCC": (("4.8.0", 17), ("7.0.0", 27), ("12.0.0", 35), ("14.0.0", 39)),
     "ZLIB": (("1.2.5.2", 17), ("1.2.9", 27), ("1.2.12", 37)),
 }
+# Torch's libraries. The process has loaded them before it loads a backend that the wheel has precompiled for a torch.
+TORCH = {"libc10.so", "libtorch_cpu.so", "libtorch_python.so"}
+PRECOMPILED = "tutti/torch/prebuilt/"
 # Features of glibc's loader that are listed like symbol versions, and the first glibc 2.N that has them.
 LOADER = {"ABI_DT_RELR": 36}
 OLDEST = 17
@@ -60,6 +63,11 @@ def glibc_for(symbol_version: str) -> int:
     raise NotPortable(f"it needs symbols of the unknown version {symbol_version}")
 
 
+def newest(library: str, glibc: int) -> str:
+    """The newest version of a library's symbols that every system with glibc 2.N has: GLIBCXX, 28 → 3.4.24."""
+    return [version for version, first in COMPANIONS[library] if first <= glibc][-1]
+
+
 def _needs(binary: pathlib.Path) -> tuple[set[str], set[str]]:
     """(libraries, versions of symbols) that a binary needs."""
     told = subprocess.run(["readelf", "--wide", "--dynamic", "--version-info", str(binary)], capture_output=True,
@@ -81,7 +89,8 @@ def glibc_of(wheel: zipfile.ZipFile) -> int:
                 continue
             binary.write_bytes(content)
             libraries, versions = _needs(binary)
-            for foreign in sorted(libraries - EVERYWHERE - inside):
+            allowed = EVERYWHERE | inside | (TORCH if name.startswith(PRECOMPILED) else set())
+            for foreign in sorted(libraries - allowed):
                 raise NotPortable(f"{name} needs {foreign}, which is neither in the wheel nor on every system")
             for version in sorted(versions):
                 # Other versions belong to symbols between two libraries of the wheel.
@@ -95,8 +104,8 @@ def _record_line(name: str, content: bytes) -> str:
     return f"{name},sha256={digest},{len(content)}"
 
 
-def _rewrite(old: zipfile.ZipFile, path: pathlib.Path, before: str, after: str) -> None:
-    """Returns the wheel with another platform in its WHEEL file and the matching RECORD."""
+def _rewrite(old: zipfile.ZipFile, path: pathlib.Path, before: str, after: str, added: dict[str, bytes]) -> None:
+    """Writes the wheel with another platform in its WHEEL file, more files, and the matching RECORD."""
     description = next(name for name in old.namelist() if name.endswith(".dist-info/WHEEL"))
     told = re.sub(rf"^(Tag: .*-){re.escape(before)}$", rf"\g<1>{after}", old.read(description).decode(), flags=re.M)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
@@ -107,8 +116,24 @@ def _rewrite(old: zipfile.ZipFile, path: pathlib.Path, before: str, after: str) 
             elif entry.filename.endswith(".dist-info/RECORD"):
                 lines = [_record_line(description, told.encode()) if line.startswith(description + ",") else line
                          for line in content.decode().splitlines()]
+                lines[-1:-1] = [_record_line(name, added[name]) for name in added]
                 content = ("\n".join(lines) + "\n").encode()
             new.writestr(entry, content, compress_type=zipfile.ZIP_DEFLATED)
+        for name, content in added.items():
+            entry = zipfile.ZipInfo(name, old.getinfo(description).date_time)
+            entry.external_attr = 0o100644 << 16  # its owner may write, everyone may read
+            new.writestr(entry, content, compress_type=zipfile.ZIP_DEFLATED)
+
+
+def add(path: pathlib.Path, files: dict[str, bytes]) -> pathlib.Path:
+    """Adds files, by their names in the wheel, and gives it the tag that it has with them; returns its new path."""
+    rest, _, platform = path.stem.rpartition("-")
+    bare = "linux_" + re.sub(r"^(linux|manylinux_2_\d+)_", "", platform)
+    whole = path.with_suffix(".new")
+    with zipfile.ZipFile(path) as wheel:
+        _rewrite(wheel, whole, platform, bare, files)
+    path.unlink()
+    return retag(whole.rename(path.with_name(f"{rest}-{bare}.whl")))
 
 
 def retag(path: pathlib.Path) -> pathlib.Path:
@@ -124,6 +149,6 @@ def retag(path: pathlib.Path) -> pathlib.Path:
                   "it on an older one", file=sys.stderr)
             return path
         renamed = path.with_name(f"{path.stem.rsplit('-', 1)[0]}-{after}.whl")
-        _rewrite(wheel, renamed, before, after)
+        _rewrite(wheel, renamed, before, after, {})
     path.unlink()
     return renamed

@@ -1,0 +1,107 @@
+"""The parts of tools/wheels: stubs that end at a version, and packages that cannot be had."""
+import io
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+TREE = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(TREE / "tools"))
+from portable import checks, debian, stubs, toolchain  # noqa: E402
+
+LIBRARY = """
+int counter_1 = 7;
+__thread int per_thread = 3;
+int changed_old(void) { return 1; }
+int changed_new(void) { return 2; }
+int added(void) { return 3; }
+int plain(void) { return 4; }
+int large[12] = {5};
+int shared_2 = 1;
+extern int shared_1 __attribute__((weak, alias("shared_2")));
+int read_shared(void) { return shared_2; }
+__asm__(".symver changed_old,changed@LIB_1.9");
+__asm__(".symver changed_new,changed@@LIB_1.10");
+"""
+VERSIONS = "LIB_1.9 { global: changed; counter_1; per_thread; large; shared_1; shared_2; };\nLIB_1.10 { global: changed; added; } LIB_1.9;\n"
+USER = "extern int changed(void), counter_1; extern __thread int per_thread; int plain(void); extern int large[12];\n" \
+       "int main(void) { return changed() * 1000 + counter_1 * 100 + per_thread * 10 + plain() + large[0] == 1739 ? 0 : 1; }\n"
+
+
+class Stubs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "stub").mkdir()
+        self.library, self.stub = self.folder / "libx.so.1", self.folder / "stub" / "libx.so"
+        (self.folder / "library.c").write_text(LIBRARY)
+        (self.folder / "versions").write_text(VERSIONS)
+        self.compile("-shared", "-fPIC", "-Wl,-soname,libx.so.1,--version-script,versions", "library.c", "-o",
+                     self.library)
+
+    def compile(self, *words):
+        done = subprocess.run(["gcc", *map(str, words)], cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def link(self, source, *words):
+        (self.folder / "user.c").write_text(source)
+        return subprocess.run(["gcc", *words, "user.c", "-Lstub", "-lx", "-o", "user"], cwd=self.folder,
+                              capture_output=True, text=True, check=False)
+
+    def test_a_symbol_that_is_too_new_is_an_error_of_the_linker(self):
+        stubs.write(self.library, self.stub, {"LIB": "1.9"}, "gcc")
+        done = self.link("int added(void); int main(void) { return added(); }\n")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("undefined reference to `added'", done.stderr)
+        stubs.write(self.library, self.stub, {"LIB": "1.10"}, "gcc")
+        self.assertEqual(self.link("int added(void); int main(void) { return added(); }\n").returncode, 0)
+
+    def test_a_program_that_was_linked_with_a_stub_uses_the_library(self):
+        for floor, words in (("1.9", []), ("1.9", ["-no-pie", "-fno-pie"])):
+            stubs.write(self.library, self.stub, {"LIB": floor}, "gcc")
+            done = self.link(USER, *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            run = subprocess.run([self.folder / "user"], env={"LD_LIBRARY_PATH": str(self.folder)}, check=False)
+            self.assertEqual(run.returncode, 0, "the older function, the variables' own values")
+            needed = {symbol.version for symbol in stubs.symbols(self.folder / "user") if symbol.name == "changed"}
+            self.assertEqual(needed, {"LIB_1.9"})
+
+    def test_all_names_of_an_object_go_with_its_copy_in_a_program(self):
+        stubs.write(self.library, self.stub, {"LIB": "1.9"}, "gcc")
+        done = self.link("extern int shared_1; int read_shared(void);\n"
+                         "int main(void) { shared_1 = 42; return read_shared() == 42 ? 0 : 1; }\n", "-no-pie", "-fno-pie")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = subprocess.run([self.folder / "user"], env={"LD_LIBRARY_PATH": str(self.folder)}, check=False)
+        self.assertEqual(run.returncode, 0, "the library reads its own variable, not the program's copy")
+
+    def test_versions_are_compared_by_their_numbers(self):
+        floors = {"GLIBC": "2.28", "GLIBCXX": "3.4.24"}
+        for version, old in (("GLIBC_2.2.5", True), ("GLIBC_2.28", True), ("GLIBC_2.29", False), ("GLIBC_2.3", True),
+                             ("GLIBC_PRIVATE", False), ("GLIBCXX_3.4.24", True), ("GLIBCXX_3.4.9", True),
+                             ("GLIBCXX_3.4.25", False), ("OTHER_1.0", False), ("", True)):
+            self.assertEqual(stubs.is_old_enough(version, floors), old, version)
+
+    def test_a_module_with_a_symbol_that_nothing_has_is_seen(self):
+        (self.folder / "module.c").write_text("int missing(void), plain(void), PyObject_New(void), strlen(void);\n"
+                                              "int f(void) { return missing() + plain() + PyObject_New() + strlen(); }\n")
+        self.compile("-shared", "-fPIC", "-w", "module.c", "-o", "module.so")
+        self.assertEqual(checks.unresolved(self.folder / "module.so", [self.library]), {"missing"})
+
+
+class Debian(unittest.TestCase):
+    def test_a_mirror_that_does_not_answer_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaises(debian.Unavailable) as raised:
+                debian.fetch(pathlib.Path(folder) / "apt", "x86_64", "http://127.0.0.1:9/debian", io.StringIO())
+        self.assertRegex(str(raised.exception), r"apt-get update failed: .*127\.0\.0\.1|this machine has no|there is no")
+
+    def test_a_processor_without_a_list_of_packages_is_named(self):
+        with self.assertRaisesRegex(debian.Unavailable, "for riscv64, only for x86_64"):
+            toolchain.Toolchain(pathlib.Path("nowhere"), "riscv64", 28, debian.MIRROR)
+
+
+if __name__ == "__main__":
+    unittest.main()
