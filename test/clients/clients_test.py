@@ -8,26 +8,21 @@ import sys
 import unittest
 
 import runs
-from runs import OVER_GLOO, OVER_TUTTI, PROGRAMS, PYTHON, torchrun
-from support import run, setUpModule  # noqa: F401
+from runs import CLIENTS, OVER_GLOO, OVER_TUTTI, PYTHON
+from support import setUpModule  # noqa: F401
 
 
 class Client(unittest.TestCase):
-    PACKAGE = ""
-
-    @classmethod
-    def setUpClass(cls):
-        script = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
-        told = run(PYTHON, "-c", script, cls.PACKAGE)
-        if told.returncode != 0:
-            raise unittest.SkipTest(f"{cls.PACKAGE} is not in the environment of {PYTHON}; run tools/setup-clients")
-        cls.name = f"{cls.PACKAGE} {told.stdout.strip()}"
-
-    def same_training(self, command, groups=1):
-        """Both runs of the command have the same losses to the last bit: a sum of two values has no order.
+    def same_training(self, name, groups=1):
+        """Both runs of the client have the same losses to the last bit: a sum of two values has no order.
 
         groups: the least number of groups that the program makes, or has made for it.
         """
+        client = CLIENTS[name]
+        version = client.version()
+        if version is None:
+            self.skipTest(f"{client.package} is not in the environment of {PYTHON}; run tools/setup-clients")
+        command = client.command
         gloo = runs.run(command, **OVER_GLOO)
         self.assertEqual(gloo.status, 0, f"over gloo: {gloo}")
         self.assertEqual(gloo.groups(), 0, f"over gloo: {gloo}")
@@ -38,16 +33,14 @@ class Client(unittest.TestCase):
         self.assertGreaterEqual(len(losses), 20, gloo)
         self.assertLess(losses[-1], losses[0], "the program does not train")
         self.assertEqual(tutti.losses(), losses)
-        print(f"{self.name}: a step takes {gloo.step_ms():.2f} ms over gloo and {tutti.step_ms():.2f} ms over tutti",
+        print(f"{client.title} {version}: a step takes {gloo.step_ms():.2f} ms over gloo and {tutti.step_ms():.2f} ms over tutti",
               file=sys.stderr)
         return tutti
 
 
-class Proof(Client):
-    PACKAGE = "torch"
-
+class Proof(unittest.TestCase):
     def test_a_group_of_gloo_cannot_be_made_in_the_second_run(self):
-        done = runs.run(torchrun("fsdp2.py"), **{**OVER_TUTTI, "TUTTI_AS_GLOO": "0"})
+        done = runs.run(CLIENTS["fsdp2"].command, **{**OVER_TUTTI, "TUTTI_AS_GLOO": "0"})
         self.assertNotEqual(done.status, 0, done)
         self.assertIn(runs.NO_INTERFACE, done.log)
 
@@ -62,63 +55,46 @@ class Proof(Client):
 
 class DdpDcp(Client):
     """DistributedDataParallel and torch.distributed.checkpoint."""
-    PACKAGE = "torch"
 
     def test_training_goes_on_while_a_thread_and_a_process_save(self):
         # The world, the group of the thread, and the world of the processes that save.
-        done = self.same_training(torchrun("ddp_dcp.py"), groups=3)
+        done = self.same_training("ddp", groups=3)
         for kind in ("THREAD", "PROCESS"):
             self.assertIn(f"SAVED {kind}", done.out)
 
 
 class Fsdp2(Client):
-    PACKAGE = "torch"
-
     def test_a_mesh_that_names_no_backend(self):
-        self.same_training(torchrun("fsdp2.py"))
+        self.same_training("fsdp2")
 
 
 class Lightning(Client):
-    PACKAGE = "lightning"
-
     def test_the_trainer_with_two_processes(self):
         # The world, and a group for a barrier whose time-out is 10,000 days.
-        self.same_training([PYTHON, PROGRAMS / "lightning_fit.py"], groups=2)
+        self.same_training("lightning", groups=2)
 
 
 class Accelerate(Client):
-    PACKAGE = "accelerate"
-
     def test_torchrun(self):
-        self.same_training(torchrun("accelerate_fit.py"))
+        self.same_training("accelerate")
 
     def test_its_own_launcher(self):
-        # With --cpu the launcher starts a single process.
-        options = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no " \
-                  "--main_process_port 0"
-        self.same_training([PYTHON, "-m", "accelerate.commands.accelerate_cli", "launch", *options.split(),
-                            PROGRAMS / "accelerate_fit.py"])
+        self.same_training("accelerate-launch")
 
 
 class Transformers(Client):
-    PACKAGE = "transformers"
-
     def test_the_trainer(self):
-        self.same_training(torchrun("transformers_fit.py"))
+        self.same_training("transformers")
 
 
 class DeepSpeed(Client):
-    PACKAGE = "deepspeed"
-
     def test_zero_of_stage_1(self):
-        self.same_training(torchrun("deepspeed_fit.py"))
+        self.same_training("deepspeed")
 
 
 class RayTrain(Client):
-    PACKAGE = "ray"
-
     def test_two_workers(self):
-        self.same_training([PYTHON, PROGRAMS / "ray_fit.py"])
+        self.same_training("ray")
 
 
 if __name__ == "__main__":

@@ -44,9 +44,44 @@ class Run:
         return len(re.findall(r"tutti \S+: job '[^']*' of 2 ranks on 1 host is complete", self.log))
 
 
-def torchrun(program):
-    return [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+def torchrun(program, ranks=2):
+    return [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--rdzv-backend", "c10d",
             "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1", PROGRAMS / program]
+
+
+def accelerate_launch(program):
+    # With --cpu the launcher starts a single process.
+    options = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no " \
+              "--main_process_port 0"
+    return [PYTHON, "-m", "accelerate.commands.accelerate_cli", "launch", *options.split(), PROGRAMS / program]
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """A library of another project, and the command that trains with it on two ranks."""
+    title: str
+    package: str
+    command: list
+
+    def version(self):
+        """That of the package in the environment; None: it is not there."""
+        script = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
+        told = subprocess.run([PYTHON, "-c", script, self.package], capture_output=True, text=True, check=False,
+                              env=environment(PYTHONPATH=""), stdin=subprocess.DEVNULL)
+        return told.stdout.strip() if told.returncode == 0 else None
+
+
+# Lightning and Ray start the second rank themselves.
+CLIENTS = {
+    "ddp": Client("DistributedDataParallel of PyTorch", "torch", torchrun("ddp_dcp.py")),
+    "fsdp2": Client("FSDP2 of PyTorch", "torch", torchrun("fsdp2.py")),
+    "lightning": Client("Lightning", "lightning", [PYTHON, PROGRAMS / "lightning_fit.py"]),
+    "accelerate": Client("Accelerate", "accelerate", torchrun("accelerate_fit.py")),
+    "accelerate-launch": Client("Accelerate's launcher", "accelerate", accelerate_launch("accelerate_fit.py")),
+    "transformers": Client("Transformers", "transformers", torchrun("transformers_fit.py")),
+    "deepspeed": Client("DeepSpeed", "deepspeed", torchrun("deepspeed_fit.py")),
+    "ray": Client("Ray Train", "ray", [PYTHON, PROGRAMS / "ray_fit.py"]),
+}
 
 
 def text(path):
@@ -87,10 +122,11 @@ def ends_what_it_starts():
 def folder_environment(folder, **more):
     """The environment of a program that uses no GPU and no network, and writes all of its files to the folder."""
     tools = pathlib.Path(PYTHON).parent
-    return environment(
-        PYTHONPATH="", CUDA_VISIBLE_DEVICES="", TUTTI_LOG="info", TMPDIR=folder, HF_HOME=folder, XDG_CACHE_HOME=folder,
-        RAY_TMPDIR=folder, HF_HUB_OFFLINE="1", RAY_USAGE_STATS_ENABLED="0", RAY_DEDUP_LOGS="0", DS_ACCELERATOR="cpu",
-        PATH=f"{tools}:{os.environ['PATH']}", TORCH_EXTENSIONS_DIR=str(tools.parent / "extensions"), **more)
+    own = {"PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": "", "TUTTI_LOG": "info", "TMPDIR": folder, "HF_HOME": folder,
+           "XDG_CACHE_HOME": folder, "RAY_TMPDIR": folder, "HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0",
+           "RAY_DEDUP_LOGS": "0", "DS_ACCELERATOR": "cpu", "PATH": f"{tools}:{os.environ['PATH']}",
+           "TORCH_EXTENSIONS_DIR": str(tools.parent / "extensions")}
+    return environment(**{**own, **more})
 
 
 def run(command, timeout_s=TIMEOUT_S, **env):
