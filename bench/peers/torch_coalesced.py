@@ -4,8 +4,9 @@ Sums are measured in two ways: all_reduce_coalesced() with the whole list, and a
 all_reduce() for each tensor, where torch's Python code takes most of the remaining time. Gathers and scatters have the
 manager only. Tensors are float32, each in memory of its own.
 """
-import statistics
+from . import torch_timing
 
+KEY = "coalesced"
 KI = 1 << 10
 # A case is the number of tensors, the bytes that each rank has of each tensor, and the call.
 SUMS = ((100, 256), (100, KI), (256, 4 * KI), (64, 32 * KI))
@@ -34,21 +35,13 @@ def call_of(dist, torch, group, number, nbytes, way):
 
 
 def compare(dist, torch, groups, case, rounds, timing):
-    """timing chooses the iterations of a block, and measures the time of a call in such a block."""
     number, nbytes, way = case
-    calls = {name: call_of(dist, torch, group, number, nbytes, way) for name, group in groups.items()}
-    counts = {name: timing.iterations_for(groups[name], call) for name, call in calls.items()}
-    times = {name: [] for name in groups}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            times[name].append(timing.measure(groups[name], call, counts[name]))
-    return {"coalesced": number, "bytes": nbytes, "way": way, **times}
+    return {KEY: number, "bytes": nbytes, "way": way,
+            **timing.in_turns(groups, lambda group: call_of(dist, torch, group, *case), rounds)}
 
 
 def row_of(found):
-    ratios = [ours / theirs for ours, theirs in zip(found["tutti"], found["gloo"])]
-    return {**found, "ratio": statistics.median(ratios), "ratios": ratios, "goal": GOAL,
-            "missed": statistics.median(ratios) > GOAL}
+    return torch_timing.with_ratios(found, GOAL)
 
 
 def headings(ranks):
@@ -57,7 +50,5 @@ def headings(ranks):
             "|--:|--:|---|--:|--:|--:|---|---|")
 
 
-def show(row):
-    print(f"| {row['coalesced']} | {row['bytes']} | {NAMES[row['way']]} | {statistics.median(row['tutti']):.4g} | "
-          f"{statistics.median(row['gloo']):.4g} | {row['ratio']:.3f} | {min(row['ratios']):.3f}–"
-          f"{max(row['ratios']):.3f} | ≤ {row['goal']:g}{' (missed)' if row['missed'] else ''} |", flush=True)
+def line(row):
+    return f"| {row[KEY]} | {row['bytes']} | {NAMES[row['way']]} | {torch_timing.cells(row)}"

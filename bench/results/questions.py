@@ -6,7 +6,7 @@ question come first.
 import dataclasses
 import statistics
 
-from peers import torch_coalesced
+from peers import torch_coalesced, torch_dtensor
 from peers.running import human
 
 from . import form
@@ -95,9 +95,14 @@ def torch_rows(ranks):
         for each in report["lists"]:
             name = f"{torch_coalesced.NAMES[each['way']]}, {each['coalesced']} tensors"
             found += pair_of_rows(case(name, "float32", each["bytes"]), each["tutti"], each["gloo"])
+        for each in report["dtensors"]:
+            name = f"DTensor, {torch_dtensor.NAMES[each['dtensor']]}"
+            found += pair_of_rows(case(name, "float32", each["bytes"]), each["tutti"], each["gloo"],
+                                  [("no communication", each["alone"])])
         for each in report["steps"]:
             ours, theirs, alone = ([ms * 1000 for ms in each[f"{name}_ms"]] for name in ("tutti", "gloo", "alone"))
-            found += pair_of_rows(case("DDP step", "float32", each["bytes"]), ours, theirs, [("no communication", alone)])
+            name = f"DDP step, buckets of {each['bucket_kib']} KiB" if each["bucket_kib"] else "DDP step"
+            found += pair_of_rows(case(name, "float32", each["bytes"]), ours, theirs, [("no communication", alone)])
         return found
     return rows
 
@@ -165,7 +170,8 @@ def in_torch(options):
     cells = (torch_cell(options, "allreduce", "shm", TORCH_SIZES, blocks=12),
              torch_cell(options, "allreduce", "tcp", TORCH_SIZES, blocks=12),
              torch_cell(options, "lists of tensors", "shm", (), "--coalesced", blocks=20),
-             torch_cell(options, "steps of a network", "shm", (), "--ddp", blocks=9))
+             torch_cell(options, "DTensors", "shm", (), "--dtensor", blocks=15),
+             torch_cell(options, "steps of a network", "shm", (), "--ddp", blocks=15))
     return Question("torch", 5, cells, "in place; alternating rounds, medians; both backends in the same processes",
                     "5 operations of each case, 20 steps of a network")
 

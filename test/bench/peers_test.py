@@ -11,7 +11,7 @@ import unittest
 sys.dont_write_bytecode = True
 BENCH = pathlib.Path(os.environ["TUTTI_SOURCE"]) / "bench"
 sys.path.insert(0, str(BENCH))
-from peers import contestants, rounds, running  # noqa: E402
+from peers import contestants, rounds, running, torch_ddp, torch_dtensor, torch_single  # noqa: E402
 
 UCX_PERFTEST = """iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
 20000,6.661,49.471,71.591,0.15,0.11,20214,13968
@@ -142,6 +142,31 @@ class Statistics(unittest.TestCase):
         self.assertFalse(rows[0].slower)
 
 
+class Torch(unittest.TestCase):
+    def test_goals(self):
+        def single(nbytes, ranks=2):
+            return torch_single.row_of({"dtype": "float32", "bytes": nbytes, "ranks": ranks, "tutti": [5.0], "gloo": [90.0]})
+        self.assertTrue(single(8)["missed"])
+        self.assertFalse(single(65536)["missed"])
+        self.assertIsNone(single(8, ranks=3)["goal"])
+
+    def test_a_dtensor_has_a_goal_unless_torch_alone_takes_longer(self):
+        def row(alone):
+            return torch_dtensor.row_of({"dtensor": "step", "alone": [alone], "tutti": [6.0], "gloo": [10.0]})
+        self.assertTrue(row(4.0)["missed"])
+        self.assertEqual(torch_dtensor.line(row(4.0)), f"| {torch_dtensor.NAMES['step']} | 4 | 40 % | 6 | 10 | 0.600 | "
+                                                       "0.600–0.600 | ≤ 0.5 (missed) |")
+        self.assertIsNone(row(5.0)["goal"])
+
+    def test_a_ddp_step_has_a_goal_if_enough_of_it_is_communication(self):
+        def row(alone_ms):
+            return torch_ddp.row_of({"ddp_width": 64, "bucket_kib": 64, "bytes": 160_000, "tutti_ms": [2.0], "gloo_ms": [2.5],
+                                     "alone_ms": [alone_ms]})
+        self.assertEqual((row(1.0)["goal"], row(1.0)["missed"]), (1.3, True))
+        self.assertEqual((row(2.0)["goal"], row(2.0)["missed"]), (None, False))
+        self.assertEqual(torch_ddp.line(row(2.0)), "| 0.16 MB | 64 KiB | 2.00 | 2.00 | 2.50 | 20 % | 1.25 | 1.25–1.25 |  |")
+
+
 class Peers(unittest.TestCase):
     def test_contestants_refuse_what_they_cannot_compare(self):
         wires = contestants.Wires()
@@ -170,8 +195,11 @@ class Program(unittest.TestCase):
         self.bench.chmod(self.bench.stat().st_mode | stat.S_IXUSR)
 
     def compare(self, *arguments, path=None):
+        return self.start("--bench", str(self.bench), *arguments, path=path)
+
+    def start(self, *arguments, path=None):
         env = {**os.environ, **({"PATH": path} if path else {})}
-        return subprocess.run([sys.executable, str(BENCH / "compare"), "--bench", str(self.bench), *arguments],
+        return subprocess.run([sys.executable, str(BENCH / "compare"), *arguments],
                               capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL, env=env)
 
     def test_a_table_and_json_with_who_was_left_out(self):
@@ -218,9 +246,13 @@ class Program(unittest.TestCase):
 
     def test_wrong_usage(self):
         for wrong in (["--peers", "nobody"], ["--ranks", "1"], ["--ranks", "two"], ["--sizes", "big"],
-                      ["--rounds", "0"], ["--transports", ""], ["--json", "/nonexistent/here.json"],
-                      ["--torch", "--json", "/nonexistent/here.json"]):
+                      ["--rounds", "0"], ["--transports", ""], ["--json", "/nonexistent/here.json"]):
             self.assertEqual(self.compare(*wrong).returncode, 2, wrong)
+        for wrong, told in ((["--torch", "--json", "/nonexistent/here.json"], "cannot be written"),
+                            (["--torch", "--sizes", "big"], "is not a size"), (["--torch", "--rounds", "0"], "--rounds is 0")):
+            done = self.start(*wrong)
+            self.assertEqual(done.returncode, 2, wrong)
+            self.assertRegex(done.stderr, f"{told}.*What to do: ")
         self.assertIn("examples:", self.compare("--help").stdout)
 
     def test_nobody_to_compare_with(self):

@@ -108,14 +108,20 @@ class Questions(unittest.TestCase):
     def test_rows_of_torch(self):
         given = {"transport": "tcp", "rows": [{"dtype": "bfloat16", "bytes": 8, "tutti": [1.0, 3.0], "gloo": [2.0, 4.0]}],
                  "lists": [{"coalesced": 100, "bytes": 256, "way": "list", "tutti": [1.0], "gloo": [10.0]}],
-                 "steps": [{"ddp_width": 64, "bytes": 160_000, "tutti_ms": [1.0], "gloo_ms": [4.0], "alone_ms": [0.5]}]}
+                 "dtensors": [{"dtensor": "gather", "bytes": 16_384, "tutti": [1.0], "gloo": [4.0], "alone": [0.5]}],
+                 "steps": [{"ddp_width": 64, "bucket_kib": bucket, "bytes": 160_000, "tutti_ms": [1.0], "gloo_ms": [4.0],
+                            "alone_ms": [0.5]} for bucket in (None, 64)]}
         rows = questions.torch_rows(2)(given)
         self.assertEqual([(row["collective"], row["library"], row["median_us"], row["ratio"]) for row in rows],
                          [("allreduce", "tutti", 2.0, None), ("allreduce", "gloo", 3.0, 0.625),
                           ("all_reduce_coalesced, 100 tensors", "tutti", 1.0, None),
                           ("all_reduce_coalesced, 100 tensors", "gloo", 10.0, 0.1),
-                          ("DDP step", "tutti", 1000.0, None), ("DDP step", "gloo", 4000.0, 0.25),
-                          ("DDP step", "no communication", 500.0, 2.0)])
+                          ("DTensor, Shard(0) to Replicate", "tutti", 1.0, None),
+                          ("DTensor, Shard(0) to Replicate", "gloo", 4.0, 0.25),
+                          ("DTensor, Shard(0) to Replicate", "no communication", 0.5, 2.0),
+                          *((name, library, time_us, ratio) for name in ("DDP step", "DDP step, buckets of 64 KiB")
+                            for library, time_us, ratio in (("tutti", 1000.0, None), ("gloo", 4000.0, 0.25),
+                                                            ("no communication", 500.0, 2.0)))])
         self.assertEqual(form.errors(example(rows)), [])
 
     def test_rows_of_hosts(self):
