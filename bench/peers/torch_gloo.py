@@ -1,10 +1,14 @@
 """Compares tutti and gloo as backends of torch.distributed: one process group of each, alternating blocks.
 
 usage: bench/compare --torch [--python FILE] [--ranks 2] [--sizes 8,64K,…] [--rounds 5] [--ddp] [--coalesced] [--dtensor]
-                             [--json FILE] [--strict]
+                             [--clients [LIST]] [--json FILE] [--strict]
+       bench/compare --clients [LIST] [--python FILE] [--rounds 5] [--json FILE] [--strict]
 
 Needs a Python with torch and the package tutti (tools/setup-python makes one). TUTTI_TRANSPORT=tcp compares TCP with
 gloo's. The ratio is the median of the rounds' ratios, tutti's time ÷ gloo's, on rank 0.
+
+--clients trains with programs of other projects (docs/how-to/clients.md), a run over each backend in a round. It needs
+a Python with these projects (tools/setup-clients makes one), and about half a minute for a program's round.
 """
 import argparse
 import json
@@ -14,8 +18,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from peers import torch_coalesced, torch_ddp, torch_dtensor, torch_single, torch_timing  # noqa: E402
-from peers.running import bytes_of, free_port, result_file  # noqa: E402
+from peers import torch_clients, torch_coalesced, torch_ddp, torch_dtensor, torch_single, torch_timing  # noqa: E402
+from peers.running import bytes_of, free_port, machine, result_file  # noqa: E402
 
 OVERHEAD_GOAL_US = 3.0
 # Parts beside single tensors, by their option.
@@ -31,12 +35,22 @@ def sizes(text):
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def clients(text):
+    names = [name for name in text.split(",") if name]
+    wrong = [name for name in names if name not in torch_clients.NAMES]
+    if wrong or not names:
+        raise argparse.ArgumentTypeError(f"unknown client '{','.join(wrong)}'. What to do: give a list of: "
+                                         f"{', '.join(torch_clients.NAMES)}")
+    return names
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="bench/compare", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", action="store_true", help="measure calls and steps in the same processes")
     parser.add_argument("--python", default=None, metavar="FILE",
-                        help="Python with torch (that of build/python-env, else the one that runs this)")
+                        help="Python with torch (those of build/python-env and build/clients-env, else the one that runs "
+                             "this)")
     parser.add_argument("--ranks", type=int, default=2, metavar="N", help="number of ranks (2, for which the goals are set)")
     parser.add_argument("--sizes", default=torch_single.SIZES, type=sizes, metavar="LIST",
                         help="bytes of single tensors, '' for none (8,64K,1M,16M,128M)")
@@ -44,6 +58,8 @@ def arguments():
     parser.add_argument("--ddp", action="store_true", help="also measure the steps of a network with both backends")
     parser.add_argument("--coalesced", action="store_true", help="also measure many small tensors in one call")
     parser.add_argument("--dtensor", action="store_true", help="also measure operations and steps of DTensors")
+    parser.add_argument("--clients", nargs="?", type=clients, const=torch_clients.NAMES, default=(), metavar="LIST",
+                        help=f"measure programs of other projects ({','.join(torch_clients.NAMES)})")
     parser.add_argument("--json", type=result_file, metavar="FILE", help="also write every round to this file")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
     args = parser.parse_args()
@@ -161,9 +177,15 @@ def main():
     if "TUTTI_COMPARE_RANK" in os.environ:
         be_a_rank(args)
         return
-    report, missed = measure_calls(args)
+    report, missed = measure_calls(args) if args.torch else ({}, False)
+    if args.clients:
+        rows, skipped = torch_clients.measure(args.clients, args.python, args.rounds)
+        report.update(machine=machine(), clients=rows, skipped=skipped)
+        missed = missed or any(row["missed"] for row in rows)
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if args.clients and not report["clients"]:
+        sys.exit("compare: no client was compared. What to do: read the skipped lines above")
     if missed and args.strict:
         sys.exit(1)
 

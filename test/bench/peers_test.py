@@ -6,12 +6,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 sys.dont_write_bytecode = True
 BENCH = pathlib.Path(os.environ["TUTTI_SOURCE"]) / "bench"
 sys.path.insert(0, str(BENCH))
-from peers import contestants, rounds, running, torch_ddp, torch_dtensor, torch_single  # noqa: E402
+from peers import contestants, rounds, running, torch_clients, torch_ddp, torch_dtensor, torch_single  # noqa: E402
 
 UCX_PERFTEST = """iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
 20000,6.661,49.471,71.591,0.15,0.11,20214,13968
@@ -142,7 +143,41 @@ class Statistics(unittest.TestCase):
         self.assertFalse(rows[0].slower)
 
 
+class FakeRuns:
+    """test/clients' module runs, with given times of a step over each backend."""
+    OVER_GLOO, OVER_TUTTI = {"over": "gloo"}, {"over": "tutti"}
+
+    def __init__(self, times, status=0, version="1.0"):
+        self.times, self.status, self.log = {name: iter(ms) for name, ms in times.items()}, status, []
+        self.CLIENTS = {"ddp": types.SimpleNamespace(title="DDP", package="torch", command=["train"], version=lambda: version)}
+
+    def run(self, command, over):
+        self.log.append(over)
+        step_ms = next(self.times[over])
+        return types.SimpleNamespace(status=self.status, log="first\nlast\n", step_ms=lambda: step_ms)
+
+
 class Torch(unittest.TestCase):
+    def test_a_client_runs_over_both_backends_in_turns(self):
+        runs = FakeRuns({"tutti": [1, 2, 9], "gloo": [2, 8, 6]})
+        row = torch_clients.row_of(torch_clients.compare(runs, "ddp", 3))
+        self.assertEqual(runs.log, ["tutti", "gloo", "gloo", "tutti", "tutti", "gloo"])
+        self.assertEqual(row["ratios"], [0.5, 0.25, 1.5])
+        self.assertEqual(torch_clients.line(row), "| DDP 1.0 | 2.00 | 6.00 | 0.50 | 0.25–1.50 | ≤ 1 |")
+        slower = torch_clients.row_of({"title": "x", "tutti_ms": [1.1], "gloo_ms": [1.0]})
+        self.assertTrue(torch_clients.line(slower).endswith("≤ 1 (missed) |"))
+
+    def test_a_client_that_cannot_run_is_left_out_with_its_reason(self):
+        with self.assertRaisesRegex(RuntimeError, "torch is not installed. What to do: "):
+            torch_clients.compare(FakeRuns({}, version=None), "ddp", 1)
+        with self.assertRaisesRegex(RuntimeError, "over tutti: exit status 3: last. What to do: "):
+            torch_clients.compare(FakeRuns({"tutti": [1], "gloo": [1]}, status=3), "ddp", 1)
+
+    def test_the_names_are_those_of_the_tests(self):
+        sys.path.insert(0, str(BENCH.parent / "test" / "clients"))
+        import runs
+        self.assertEqual(torch_clients.NAMES, tuple(runs.CLIENTS))
+
     def test_goals(self):
         def single(nbytes, ranks=2):
             return torch_single.row_of({"dtype": "float32", "bytes": nbytes, "ranks": ranks, "tutti": [5.0], "gloo": [90.0]})
@@ -249,11 +284,19 @@ class Program(unittest.TestCase):
                       ["--rounds", "0"], ["--transports", ""], ["--json", "/nonexistent/here.json"]):
             self.assertEqual(self.compare(*wrong).returncode, 2, wrong)
         for wrong, told in ((["--torch", "--json", "/nonexistent/here.json"], "cannot be written"),
-                            (["--torch", "--sizes", "big"], "is not a size"), (["--torch", "--rounds", "0"], "--rounds is 0")):
+                            (["--torch", "--sizes", "big"], "is not a size"),
+                            (["--clients", "nobody"], "unknown client 'nobody'"),
+                            (["--clients", "--rounds", "0"], "--rounds is 0")):
             done = self.start(*wrong)
             self.assertEqual(done.returncode, 2, wrong)
             self.assertRegex(done.stderr, f"{told}.*What to do: ")
         self.assertIn("examples:", self.compare("--help").stdout)
+        self.assertIn("deepspeed", self.start("--clients", "--help").stdout)
+
+    def test_clients_without_a_python_that_has_tutti(self):
+        done = self.start("--clients", "ddp", "--python", "/bin/false")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "backend cannot be loaded by /bin/false: no output. What to do: run tools/setup-python")
 
     def test_nobody_to_compare_with(self):
         done = self.compare("--transports", "ofi", "--peers", "tcp")
