@@ -13,6 +13,14 @@ from support import setUpModule  # noqa: F401
 
 
 class Client(unittest.TestCase):
+    def over_gloo(self, command):
+        """A run over torch's gloo. Once, two ranks of DeepSpeed stopped for good after 64 steps: it has a second try."""
+        done = runs.run(command, **OVER_GLOO)
+        if done.status == 0:
+            return done
+        print(f"{command[-1].name} over gloo: exit status {done.status}; once more", file=sys.stderr)
+        return runs.run(command, **OVER_GLOO)
+
     def same_training(self, name, groups=1):
         """Both runs of the client have the same losses to the last bit: a sum of two values has no order.
 
@@ -23,7 +31,7 @@ class Client(unittest.TestCase):
         if version is None:
             self.skipTest(f"{client.package} is not in the environment of {PYTHON}; run tools/setup-clients")
         command = client.command
-        gloo = runs.run(command, **OVER_GLOO)
+        gloo = self.over_gloo(command)
         self.assertEqual(gloo.status, 0, f"over gloo: {gloo}")
         self.assertEqual(gloo.groups(), 0, f"over gloo: {gloo}")
         tutti = runs.run(command, **OVER_TUTTI)
