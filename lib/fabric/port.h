@@ -4,10 +4,10 @@
 // smallest port.
 //
 // A message arrives whole or not at all, and messages may overtake each other. A small message
-// arrives with its payload. Of a large one the header arrives first, and the engine fetches the
-// payload into the operation's memory: without a copy, and without memory for a message that no
-// operation waits for. Or the payload arrives in pieces, which the port writes where the engine
-// said during the first piece's event.
+// arrives with its payload (MPI's eager protocol). Of a large one the header arrives first, and the
+// engine fetches the payload into the operation's memory (the rendezvous protocol): without a copy,
+// and without memory for a message that no operation waits for. Or the payload arrives in
+// pieces, and the engine must say during the first piece's event where the port writes them.
 //
 // Threads: the engine lets one thread at a time into a port. Events come only from within
 // progress(), send(), fetch(), release(), disconnect() and flush(). During an event the engine
@@ -41,10 +41,11 @@ struct Arrival {
     const std::byte* data = nullptr;    // the payload; nullptr: it must be fetched (or is empty)
     std::size_t bytes = 0;              // of the payload
     void* hold = nullptr;  // the port's handle; nullptr: the data is valid during the event only
-    bool at_once = false;  // the payload arrives in pieces: the engine calls fetch() during the
-                           // event, or the port drops it
+    bool at_once = false;  // the payload arrives in pieces: the engine calls fetch() during this
+                           // event, or the port drops the payload
 };
 
+/// The port's calls to the engine.
 class PortEvents {
 public:
     virtual ~PortEvents() = default;
@@ -72,7 +73,7 @@ struct PortLimits {
     std::size_t max_message_bytes = 0;
     double latency_us = 0;  // the library's estimate, 0: it gives none
     double bandwidth_gbs = 0;
-    bool sockets = false;         // between hosts all data goes through the kernel's streams
+    bool sockets = false;         // between hosts all data goes through the kernel's tcp sockets
     bool sockets_within = false;  // within a host too
     bool takes_devices = false;   // takes_device() may be true
 };
@@ -103,11 +104,12 @@ protected:
     ~PortMemory() = default;
 };
 
-/// A port on which messages that cross on one connection may block each other.
+/// A port with two connections to each peer. On one connection, two messages that cross (each rank
+/// sends to the other at the same time) may delay each other.
 class SecondPath {
 public:
     /// As Port::send(), for a message that is copied at once and that crosses one of the peer's.
-    /// way: 0 or 1; the peer uses the other one, and so does the next call.
+    /// way: the connection, 0 or 1. The two ranks pass different ones, and each rank alternates.
     virtual Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
                                    std::size_t bytes, unsigned way) = 0;
 
@@ -137,7 +139,7 @@ public:
     /// As Port::send(), from a GPU's memory. However short the payload is, the receiver fetches it.
     virtual Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
                                       std::size_t bytes, void* context) = 0;
-    /// As Port::fetch(), into a GPU's memory; not for an arrival in pieces.
+    /// As Port::fetch(), into a GPU's memory; not for an arrival with at_once.
     virtual Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
                                      void* context) = 0;
 
@@ -145,6 +147,7 @@ protected:
     ~PortDevices() = default;
 };
 
+/// The engine's calls to the port.
 class Port {
 public:
     virtual ~Port() = default;

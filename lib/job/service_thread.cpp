@@ -72,6 +72,7 @@ void ServiceThread::serve() {
         }
         backoff.set_oversubscribed(assembly_.oversubscribed());
         const Backoff::Turn turn = backoff.next(moved);
+        // An operation was there that no thread of the program waits for.
         if (moved || turn != Backoff::Turn::spin) wakeups_.handover().needed();
         if (turn == Backoff::Turn::look) wakeups_.reactor().poll(0);
         if (turn != Backoff::Turn::sleep) continue;

@@ -16,9 +16,10 @@
 
 namespace tutti {
 
-/// Serves the control reactor, opens requested connections, and drives the operations for which no
-/// thread of the program waits. With manual progress it is never started, and waiting threads of
-/// the program call pump().
+/// Serves the control reactor (the event loop of the control connections), opens requested
+/// connections, and drives the operations for which no thread of the program waits. With manual
+/// progress (the setting `progress`) it is never started, and waiting threads of the
+/// program call pump().
 class ServiceThread {
 public:
     ServiceThread(Wakeups& wakeups, ClientTable& clients, ChannelOpener& opener,
@@ -26,11 +27,13 @@ public:
         : wakeups_(wakeups), clients_(clients), opener_(opener), assembly_(assembly) {}
 
     Result<> start();
-    /// Serves the control plane if no thread does.
+    /// With manual progress: polls the control reactor once and opens requested connections.
+    /// Otherwise it does nothing.
     void pump();
+    /// Waits until the thread has ended.
     void stop();
-    /// False: a completion callback of the program keeps the thread beyond the deadline, or a
-    /// second.
+    /// Waits until the thread has ended, at most one second. False: it has not, because it runs a
+    /// completion callback of the program.
     bool stop(Deadline deadline);
 
 private:

@@ -68,7 +68,7 @@ private:
     bool check_shape(Rank rank);
     bool check_steps(Rank rank);
     bool check_step(Rank rank, std::size_t lane, const Step& step);
-    bool check_run(Rank rank, std::size_t lane, const Step& step, const Region& region);
+    bool check_region(Rank rank, std::size_t lane, const Step& step, const Region& region);
     bool check_forms(Rank rank, std::size_t lane, const Step& step);
 
     // All together (run.cpp).

@@ -52,8 +52,9 @@ bool SymbolicRun::check_shape(Rank rank) {
     }
     if (first.chunks % places_->blocks() != 0 ||
         (first.cycle != 0 && first.chunks % first.cycle != 0)) {
-        problem = fmt::format("rank {} cuts {} chunks into blocks of {} and cycles of {}", rank,
-                              first.chunks, places_->blocks(), first.cycle);
+        problem =
+            fmt::format("rank {} has {} chunks, not a multiple of {} blocks and of a cycle of {}",
+                        rank, first.chunks, places_->blocks(), first.cycle);
         return false;
     }
     if (!check_steps(rank)) return false;
@@ -80,17 +81,20 @@ bool SymbolicRun::check_step(Rank rank, std::size_t lane, const Step& step) {
     const Schedule& s = state_of(rank).schedule;
     for (Rank peer : {step.recv, step.send})
         if (peer != nobody && (peer < 0 || peer >= r_.ranks || peer == rank))
-            return complain(rank, lane, fmt::format("{} is no peer", peer));
-    if (!step.local && !step.out) return complain(rank, lane, "has no local and no out: no size");
-    if (step.recv == nobody && !step.local) return complain(rank, lane, "has no value");
-    if (step.recv == nobody && step.keep) return complain(rank, lane, "keeps no message");
-    if (step.chunks == 0) return complain(rank, lane, "is of no chunks");
+            return complain(rank, lane, fmt::format("rank {} is no peer", peer));
+    if (!step.local && !step.out)
+        return complain(rank, lane, "has neither local nor out, so it has no size");
+    if (step.recv == nobody && !step.local)
+        return complain(rank, lane, "neither receives nor reads local, so it has no value");
+    if (step.recv == nobody && step.keep)
+        return complain(rank, lane, "has keep, but receives no message");
+    if (step.chunks == 0) return complain(rank, lane, "moves 0 chunks");
     if (step.out.space == Space::input) return complain(rank, lane, "overwrites the input");
     if (step.local && step.out && step.local.chunk != step.out.chunk &&
         step.local.chunk != any_chunk && step.out.chunk != any_chunk)
         return complain(rank, lane, "moves a chunk to another chunk's place");
     for (const Region& region : {step.local, step.out})
-        if (region && !check_run(rank, lane, step, region)) return false;
+        if (region && !check_region(rank, lane, step, region)) return false;
     const bool travels = step.recv != nobody || step.send != nobody;
     if (travels && step.chunks > s.longest_run)
         return complain(rank, lane,
@@ -106,7 +110,8 @@ bool SymbolicRun::check_step(Rank rank, std::size_t lane, const Step& step) {
     return true;
 }
 
-bool SymbolicRun::check_run(Rank rank, std::size_t lane, const Step& step, const Region& region) {
+bool SymbolicRun::check_region(Rank rank, std::size_t lane, const Step& step,
+                               const Region& region) {
     const Schedule& s = state_of(rank).schedule;
     const bool scratch = region.space == Space::scratch;
     const bool any = region.chunk == any_chunk && scratch;

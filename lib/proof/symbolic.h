@@ -1,4 +1,5 @@
-// Symbolic values: a region's contents, as far as correctness depends on them.
+// Symbolic values. The verifier runs schedules on these instead of numbers: a value says which
+// ranks' inputs a region's contents were computed from, and in which order, but not what they are.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,9 @@ struct Contributions {
 
 __extension__ typedef unsigned __int128 uint128;
 
-/// The order in which contributions were combined: their list as a polynomial over the prime 2^61 -
-/// 1. The hash of two joined lists follows from their hashes, however they were bracketed.
+/// The order in which contributions were combined, for operators that do not commute: a hash of the
+/// list of ranks, which is a polynomial modulo the prime 2^61 - 1. The hash of two joined lists
+/// follows from their hashes, so (a + b) + c and a + (b + c) have the same one.
 struct Order {
     uint64_t hash = 0;
     uint64_t power = 1;  // base^length
@@ -47,6 +49,7 @@ struct Order {
             static_cast<uint64_t>(product & prime) + static_cast<uint64_t>(product >> 61);
         return folded >= prime ? folded - prime : folded;
     }
+    // 9: any word that Contributions::of() does not mix with a rank.
     static Order of(Rank rank) { return {mix(static_cast<uint64_t>(rank), 9) % prime, base}; }
     friend Order operator+(const Order& first, const Order& second) {
         const uint64_t sum = times(first.hash, second.power) + second.hash;
@@ -60,7 +63,7 @@ struct Order {
 /// written the region.
 class Value {
 public:
-    static constexpr uint32_t most_results = (1u << 28) - 1;
+    static constexpr uint32_t most_results = (1u << 28) - 1;  // the word has 28 bits for a number
 
     Value() = default;
     static Value input(Rank rank, uint32_t chunk) {
@@ -77,7 +80,7 @@ public:
     /// The rank of an input, or the number of a result.
     uint32_t number() const { return static_cast<uint32_t>(word_ >> 32 & most_results); }
 
-    /// The same value in another form, if that changes no bit.
+    /// The same value in another form. Only for conversions that change no bit (Values::convert).
     Value widened(Form form) const {
         return Value(static_cast<Kind>(word_ >> 62), form, chunk(), number());
     }

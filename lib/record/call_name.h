@@ -1,6 +1,8 @@
-// The name of an operation that consists of several collectives. The operation begins with a
-// barrier of that name, so that another rank cannot mistake it for a different operation. If there
-// is no time for a barrier, each of its collectives carries the name.
+// The name of an operation that consists of several collectives, such as a trainer's step. The
+// operation begins with a barrier of that name. A rank that calls another operation then gets a
+// mismatch error that names both, not one about the first collective in which they differ. Where a
+// barrier would take too long, each collective's tag carries the name's number and its hash
+// instead.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The flight recorder: a communicator's last operations, for errors, for mismatch detection by
-// other threads, and for people.
+// The flight recorder: a ring buffer of a communicator's last operations. Errors name a call from
+// it, other threads compare a peer's call with it (a mismatch), and people read it after a hang.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace tutti {
 
 /// "allreduce #12 (count 1024, float32, sum)": a call as people would write it.
 std::string describe_call(const Tag& tag);
-/// The number of the operation in its sequence.
+/// The number of the operation on its communicator: its sequence without the epoch (Tag).
 constexpr uint64_t operation_number(uint64_t sequence) {
     return sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
 }
@@ -24,7 +24,11 @@ constexpr uint64_t operation_number(const Tag& tag) {
     return operation_number(tag.sequence);
 }
 
-/// A flag in the packed call: the v form.
+// Tag::call, from the lowest bit: collective (8 bits), dtype (8), operator (8), `uneven_call`,
+// `multi_call`, and 6 bits that hold either the rest of the program's operator's number or the
+// part's number (pack_part).
+
+/// A flag in the packed call: the collective's v form (allgatherv), whose counts differ by rank.
 inline constexpr uint32_t uneven_call = uint32_t{1} << 24;
 /// Another: several input buffers on each rank.
 inline constexpr uint32_t multi_call = uint32_t{1} << 25;
@@ -35,13 +39,13 @@ constexpr uint32_t pack_user_op(bool premul, uint32_t number) {
     return (user_op_flag | (premul ? premul_op_flag : 0) | (number & user_op_mask)) << 16 |
            (number >> 6 & user_op_mask) << 26;
 }
-/// The operation that the call is a part of, by its number among numbered_names. 0 if the operator
-/// is the program's own, whose number needs the bits.
+/// The operation of several collectives that the call is a part of (call_name.h), by its number
+/// among numbered_names. 0 if the operator is the program's own, whose number needs the bits.
 constexpr uint32_t part_shift = 26;
 constexpr uint32_t pack_part(uint32_t op_bits, uint32_t number) {
     return op_bits & user_op_flag << 16 ? 0 : number << part_shift;
 }
-/// Tag::call of a collective's dtype and operator.
+/// The lower 24 bits of Tag::call.
 constexpr uint32_t pack_call(uint32_t collective, uint32_t dtype, uint32_t op) {
     return collective | dtype << 8 | op << 16;
 }

@@ -12,13 +12,13 @@
 namespace tutti {
 namespace {
 
-/// One launcher's variables. nullptr: it sets none for that.
+/// The names of one launcher's variables. nullptr: it sets none for that.
 struct Variables {
     std::string_view launcher;
     const char* rank;
     const char* size;
     const char* here;
-    std::array<const char*, 6> identity;
+    std::array<const char*, 6> identity;  // together they name the job on this host
 };
 // The innermost launcher first, as in config/config.cpp.
 constexpr Variables open_mpi_variables{
@@ -55,7 +55,7 @@ Rank number_of(const GetEnv& get_env, const char* name, Rank otherwise) {
 
 const Variables* find_launcher(const GetEnv& get_env) {
     if (get_env(open_mpi_variables.rank)) return &open_mpi_variables;
-    // srun --mpi=pmi2 sets PMI's variables too, but speaks another protocol.
+    // srun --mpi=pmi2 sets PMI_RANK too, but speaks PMI-2, which tutti does not.
     const bool of_slurm = get_env("SLURM_STEP_ID") && !get_env(mpich_variables.here);
     if (get_env(mpich_variables.rank) && !of_slurm) return &mpich_variables;
     return get_env(slurm_variables.rank) ? &slurm_variables : nullptr;
@@ -90,8 +90,8 @@ std::string step_of(const GetEnv& get_env) {
     return step;
 }
 
-// Not always rank 0: srun -m arbitrary and heterogeneous steps place ranks in any order, and the
-// list of hosts is sorted.
+// The rank that serves the store is not always rank 0: srun -m arbitrary and heterogeneous steps
+// place ranks in any order, and the list of hosts is sorted.
 bool is_first_on_first_host(const Launch& launch, const GetEnv& get_env) {
     const std::string host = text_of(get_env, "SLURMD_NODENAME");
     const auto hosts = expand_host_list(launch.hosts);
@@ -100,7 +100,7 @@ bool is_first_on_first_host(const Launch& launch, const GetEnv& get_env) {
     return host == hosts->front() && number_of(get_env, "SLURM_LOCALID", nobody) == 0;
 }
 
-void choose_meeting(Launch& launch, const Variables& variables, const GetEnv& get_env) {
+void choose_rendezvous(Launch& launch, const Variables& variables, const GetEnv& get_env) {
     const bool step = get_env("SLURM_STEP_ID") != nullptr;
     if (&variables == &slurm_variables && !step) {
         launch.why = "this is the process of a batch script, not a rank of a Slurm step";
@@ -142,7 +142,7 @@ Launch detect_launch(const GetEnv& get_env) {
         launch.serves = is_first_on_first_host(launch, get_env);
         if (number_of(get_env, "SLURM_STEP_NUM_NODES", 0) == 1) launch.here = launch.size;
     }
-    choose_meeting(launch, *variables, get_env);
+    choose_rendezvous(launch, *variables, get_env);
     return launch;
 }
 

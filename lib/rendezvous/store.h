@@ -21,8 +21,8 @@ public:
 class Store {
 public:
     virtual ~Store() = default;
-    // The deadline is for a store's answer. Calls of a file system or of a host program cannot be
-    // interrupted, so they may take longer.
+    // Any thread may call these. The deadline is for the store's answer. Calls of a file system or
+    // of the program's callbacks cannot be interrupted, so they may take longer.
     virtual Result<> set(const std::string& key, std::string_view value, Deadline deadline) = 0;
     /// Waits for the key to appear. timeout names the key, the store and the time waited.
     virtual Result<std::string> get(const std::string& key, Deadline deadline) = 0;
@@ -45,18 +45,18 @@ public:
     virtual bool forgets() const { return false; }
     virtual std::string describe() const = 0;  // "tcp://10.0.0.1:29500", for error messages
     /// An observation of this process that may explain why other ranks did not join, for error
-    /// messages; mostly empty.
+    /// messages ("2 connections to the store were refused for a wrong secret"); usually empty.
     virtual std::string suspicion() const { return {}; }
 };
 
 struct StoreOptions {
-    std::string url;  // tcp://host:port, file:///dir
-    std::string job;  // key prefix
-    std::string secret;
-    Rank rank = 0;          // rank 0 hosts an embedded store…
-    bool hosted = false;    // …unless a launcher or a rank already does
-    bool in_job = false;    // a rank hosts it
-    bool insecure = false;  // without a secret, tcp listens on loopback only unless this is set
+    std::string url;        // tcp://host:port, file:///dir
+    std::string job;        // the prefix of all keys: jobs with different names may share a store
+    std::string secret;     // proves membership of the job; empty: none is asked for
+    Rank rank = 0;          // this process: rank 0 also starts the server of a tcp store, unless…
+    bool hosted = false;    // …a server runs already, started by a launcher or by a rank
+    bool in_job = false;    // a rank has started it, so it ends with that rank's process
+    bool insecure = false;  // allow a tcp store on other addresses than loopback without a secret
     Deadline deadline;      // for connecting to the store
 };
 

@@ -12,8 +12,9 @@ namespace tutti {
 Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options);
 Result<std::unique_ptr<Store>> open_file_store(const StoreOptions& options);
 
-/// invalid if any host that reaches that address could join the job: no secret, and not loopback.
-/// With insecure it only warns. timeout if a name could not be looked up in time.
+/// Refuses (invalid) a store at an address other than loopback if there is no secret, because any
+/// process that reaches the address could join the job. With `insecure` it only warns. timeout: the
+/// host's name could not be looked up before the deadline.
 Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure,
                         Deadline deadline);
 

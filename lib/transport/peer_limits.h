@@ -6,15 +6,17 @@
 
 namespace tutti {
 
+/// Each limit is for one peer at any time, not a sum over the job's life.
 struct PeerLimits {
     /// Bytes of large messages that have arrived over one connection (or a library's port) and that
-    /// no lane has read. Channels and credits alone would allow 16 GiB, or more with long messages.
+    /// no operation has consumed, because this rank has not called it yet. The credits of all
+    /// channels together would allow 16 GiB, or more with long messages.
     std::size_t unread_bytes = std::size_t{4} << 30;
-    /// Bytes of control messages that the peer has not received.
+    /// Bytes of control messages that wait here because the peer does not read them.
     std::size_t unsent_control_bytes = std::size_t{32} << 20;
-    /// Connections for control messages.
+    /// Open connections for control messages.
     std::size_t control_connections = 8;
-    /// Channels that the peer has opened for communicators that this rank has not made.
+    /// Channels that the peer has opened for communicators that this rank has not created yet.
     std::size_t early_channels = 4096;
 };
 

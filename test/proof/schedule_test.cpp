@@ -154,8 +154,9 @@ TEST_CASE("verify: refuses steps without a size, a value, or within themselves")
             },
             1);
     };
-    REQUIRE(mentions(with({.recv = 0}), "rank 1 lane 0 step 2 (tile 0): has no local and no out"));
-    REQUIRE(mentions(with({.out = Region::output(0)}), "has no value"));
+    REQUIRE(
+        mentions(with({.recv = 0}), "rank 1 lane 0 step 2 (tile 0): has neither local nor out"));
+    REQUIRE(mentions(with({.out = Region::output(0)}), "neither receives nor reads local"));
     REQUIRE(mentions(with({.local = Region::input(0), .send = 1}), "1 is no peer"));
     REQUIRE(mentions(with({.local = Region::input(0), .send = 7}), "7 is no peer"));
     REQUIRE(mentions(with({.local = Region::input(9), .send = 0}), "outside the tile"));

@@ -86,7 +86,7 @@ TEST_CASE("verify: refuses extents that are empty or wrap around") {
             2, changed(ring, 1, 0, [bad](Lane& lane, std::size_t) { lane.push_back(bad); }));
     };
     Step bad{.local = Region::input(0), .out = Region::scratch(0, 0), .chunks = 0};
-    REQUIRE(mentions(with(bad), "rank 1 lane 0 step 3 (tile 0): is of no chunks"));
+    REQUIRE(mentions(with(bad), "rank 1 lane 0 step 3 (tile 0): moves 0 chunks"));
     bad = {.local = Region::input(~0u), .out = Region::output(~0u)};
     REQUIRE(mentions(with(bad), "rank 1 lane 0 step 3 (tile 0): is outside the tile"));
     bad = {.local = Region::input(1), .out = Region::output(1), .chunks = ~0u};

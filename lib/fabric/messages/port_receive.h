@@ -1,4 +1,5 @@
-// A message port's completions, and its incoming direction.
+// A message port's completions, and its incoming direction: messages in receive buffers (Prefix),
+// and the payloads of large messages, which a peer sends only after send_control(grant).
 #pragma once
 
 #include <algorithm>
@@ -105,7 +106,7 @@ void MessagePort<Messenger>::received(BounceBuffer& bounce, const OpCompletion& 
     post_more(buffers);
 }
 
-// True: the engine holds the buffer.
+// True: the engine keeps the receive buffer until release(). False: the port may post it again.
 template <typename Messenger>
 bool MessagePort<Messenger>::handle_message(BounceBuffer& bounce, std::size_t bytes) {
     Prefix prefix;

@@ -1,4 +1,5 @@
-// The sending half of a posted channel: a lane's side of a flow.
+// The sending half of a posted channel. A flow (flow.h) has two sides: the lane, whose thread
+// drives an operation and calls this class, and the wire's owner, the thread that sends.
 #pragma once
 
 #include <cassert>
@@ -9,8 +10,9 @@
 
 namespace tutti {
 
-/// Wire: the connection or the port's engine. It has schedule_send, cancel_sends, close_sender and
-/// health, each for one of its flows, whose outgoing queue is `out`.
+/// Wire: the connection (tcp) or the port's engine (ucx, ofi), which many flows share. It has
+/// schedule_send, cancel_sends, close_sender and health, each for one of its flows, whose outgoing
+/// queue is `out`.
 template <typename Wire, typename Flow>
 class FlowSender final : public Sender {
 public:
@@ -21,6 +23,8 @@ public:
         wire_->close_sender(flow_);
     }
 
+    // seq_cst, as in all_sent(): the lane announces its sleep by arm() and then looks here once
+    // more. The owner publishes `allowed` or `sent` and then looks for a sleeper (Sleeper).
     bool can_push() override {
         return flow_.out.pushed.load(std::memory_order_relaxed) <
                    flow_.out.allowed.load(std::memory_order_seq_cst) &&
@@ -57,7 +61,9 @@ private:
 
     const std::shared_ptr<Wire> wire_;
     Flow& flow_;
-    uint64_t borrowed_ = 0;  // drained once this many messages were sent
+    // Past the last message whose memory the wire may still read: it is free again once `sent` has
+    // come this far.
+    uint64_t borrowed_ = 0;
     int reserved_ = CellPool::none;
     std::size_t reserved_bytes_ = 0;
     bool no_memory_ = false;
@@ -79,8 +85,8 @@ std::byte* FlowSender<Wire, Flow>::reserve(std::size_t bytes) {
     return no_memory_ ? nullptr : staging.data(reserved_);
 }
 
-// Messages in our own cells count as borrowed too: if the operation ended before they were sent, no
-// thread would send the rest.
+// Messages in the channel's own cells count as borrowed too. Otherwise the operation could end
+// before they were sent, and no thread would send the rest.
 template <typename Wire, typename Flow>
 void FlowSender<Wire, Flow>::enqueue(const SendQueue::QueuedMessage& message) {
     SendQueue& out = flow_.out;

@@ -1,5 +1,6 @@
-// Memory that a message library may access: registered with the library if it requires that, and
-// kept registered for the next use.
+// Memory that a message library (UCX or libfabric) may access: registered with the library, so that
+// the network card can read and write it, if the library requires that; and kept registered for the
+// next use.
 #pragma once
 
 #include <memory>
@@ -28,7 +29,8 @@ public:
     }
     ~Registered() { release(); }
 
-    /// The registrar's handle; nullptr: the library does not want this memory registered.
+    /// The registrar's handle (its memory key or descriptor). nullptr: the library needs no
+    /// registration.
     void* handle() const { return entry_ ? entry_->handle : nullptr; }
 
 private:
@@ -41,23 +43,28 @@ private:
     RegistrationCache::Entry* entry_ = nullptr;
 };
 
-/// Must outlive all uses. One thread at a time.
+/// The registered memory of one library object. Must outlive every Registered that it has made. One
+/// thread at a time.
 class LibraryMemory {
 public:
     /// registrar: must outlive this object; nullptr: the library needs no registration. library:
     /// its name, for the log.
     LibraryMemory(MemoryRegistrar* registrar, std::string_view library);
 
+    /// Registers the memory, or finds it registered; it stays so at least until the result is
+    /// destroyed. An error: the registrar's.
     Result<Registered> use(const std::byte* data, std::size_t bytes) {
         if (!cache_) return Registered();
         TUTTI_ASSIGN(RegistrationCache::Entry* const entry, cache_->acquire(data, bytes));
         return Registered(this, entry);
     }
-    /// Registers the caller's memory, which must stay mapped until remove().
+    /// Registers the caller's memory in advance, for any number of uses. It must stay mapped until
+    /// remove(), which deregisters it.
     Result<> add(const std::byte* data, std::size_t bytes);
     void remove(const std::byte* data, std::size_t bytes);
     /// Deregisters all memory, even memory in use, because the library is about to close the object
-    /// that it is registered with. Later uses register nothing.
+    /// that it is registered with. Later uses register nothing, and a Registered that still exists
+    /// does nothing when it is destroyed.
     void close() { cache_.reset(); }
 
 private:
