@@ -20,7 +20,7 @@ public:
     uint64_t count_wrong(const std::byte* memory, const Contents& contents, const Call& call);
 
 private:
-    const Pattern& pattern_of(const Stretch& stretch, const Call& call);
+    const Pattern& pattern_of(const ContentRange& range, const Call& call);
 
     int ranks_;
     tutti_dtype dtype_ = -1;  // of the patterns

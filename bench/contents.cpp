@@ -23,8 +23,8 @@ Contents result_of(const Call& call, Seat seat) {
     return row;
 }
 
-Contents with_own_block(const Stretch& row, const Stretch& own, std::size_t at) {
-    Stretch head = row, tail = row;
+Contents with_own_block(const ContentRange& row, const ContentRange& own, std::size_t at) {
+    ContentRange head = row, tail = row;
     head.count = at;
     tail.first += at + own.count;
     tail.count -= at + own.count;
@@ -35,8 +35,8 @@ Contents with_own_block(const Stretch& row, const Stretch& own, std::size_t at) 
 
 Layout layout_of(const Call& call, Seat seat, bool in_place) {
     const Collective& c = *call.collective;
-    const Stretch input{Source::input, seat.rank, 0, elements_of(c.in, call, seat.ranks)};
-    const Stretch poison{Source::poison, 0, 0, elements_of(c.out, call, seat.ranks)};
+    const ContentRange input{Source::input, seat.rank, 0, elements_of(c.in, call, seat.ranks)};
+    const ContentRange poison{Source::poison, 0, 0, elements_of(c.out, call, seat.ranks)};
     // If the collective has no output on this rank, the call must leave the memory as it is.
     const Contents result = has(c.out, call, seat) ? result_of(call, seat) : Contents{poison};
     if (!in_place) return {.in = {input}, .before = {poison}, .after = result};

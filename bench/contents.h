@@ -15,13 +15,13 @@ enum class Source {
 };
 
 /// Consecutive elements of one source, beginning with its element number `first`.
-struct Stretch {
+struct ContentRange {
     Source source = Source::poison;
     int ranks = 0;
     std::size_t first = 0;
     std::size_t count = 0;
 };
-using Contents = std::vector<Stretch>;
+using Contents = std::vector<ContentRange>;
 
 /// A call in place has one buffer, which has the size of the larger side.
 struct Layout {

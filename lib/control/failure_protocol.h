@@ -2,7 +2,7 @@
 // which operations failed and when a new epoch begins. Questions about late ranks (inquiry.h) and
 // strict checking (strict_calls.h) are separate.
 //
-// An epoch is a stretch of operations without a mismatch. When calls differ, the rank that detects
+// An epoch is a sequence of operations without a mismatch. When calls differ, the rank that detects
 // it floods the news, and every rank fails its operations from that one on. A rank reports "quiet"
 // up the tree once it has run all operations before that one and runs nothing of the epoch any
 // more; it continues when the root sends "resume". So an operation of a new epoch sees messages of

@@ -43,7 +43,7 @@ public:
     Result<std::unique_ptr<BoundSchedule>> run() {
         parts_.divisor = r_.divisor;
         parts_.function = r_.reducer.function();
-        parts_.slice = layout_request_.slice;
+        parts_.tile_elements = layout_request_.tile_elements;
         parts_.in_bytes = parts_.layout.elements(Space::input) * r_.reducer.bytes(Width::raw);
         parts_.out_bytes = parts_.layout.elements(Space::output) * r_.reducer.bytes(Width::final);
         parts_.tag_by_block = r_.tag_by_block;
@@ -218,20 +218,21 @@ private:
 
     void make_window() {
         const auto divide = [](std::size_t value, std::size_t by) { return (value + by - 1) / by; };
-        const std::size_t slice = layout_request_.slice;
+        const std::size_t tile_elements = layout_request_.tile_elements;
         Window& w = parts_.window;
         w.slots = r_.window.slots;
         w.count = std::max<std::size_t>(1, r_.count);
         w.in_blocks = std::max<std::size_t>(1, parts_.layout.elements(Space::input) / w.count);
         w.out_blocks = std::max<std::size_t>(1, parts_.layout.elements(Space::output) / w.count);
         const std::size_t tile_bytes =
-            slice * std::max(w.in_blocks, w.out_blocks) * r_.reducer.bytes(Width::raw);
-        const std::size_t tiles = divide(r_.window.count > 0 ? r_.window.count : r_.count, slice);
-        w.tiles = static_cast<uint32_t>(std::max({std::size_t{1}, r_.window.bytes / tile_bytes,
-                                                  divide(tiles, r_.window.most_stretches)}));
-        w.stretch = std::min(w.tiles * slice, w.count);
-        w.stretches = static_cast<uint32_t>(divide(parts_.layout.tiles(), w.tiles));
-        w.slots = std::min(w.slots, w.stretches);
+            tile_elements * std::max(w.in_blocks, w.out_blocks) * r_.reducer.bytes(Width::raw);
+        const std::size_t tiles =
+            divide(r_.window.count > 0 ? r_.window.count : r_.count, tile_elements);
+        w.tiles = static_cast<uint32_t>(std::max(
+            {std::size_t{1}, r_.window.bytes / tile_bytes, divide(tiles, r_.window.most_fills)}));
+        w.fill_elements = std::min(w.tiles * tile_elements, w.count);
+        w.fills = static_cast<uint32_t>(divide(parts_.layout.tiles(), w.tiles));
+        w.slots = std::min(w.slots, w.fills);
     }
 
     BindRequest& r_;

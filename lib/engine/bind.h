@@ -28,10 +28,10 @@ struct BindRequest {
     uint16_t first_lane = 0;        // lane 0 of the schedule on the communicator's channels
     struct WindowRequest {
         uint32_t slots = 0;
-        std::size_t bytes = 0;        // about that many bytes of the larger buffer in a slot
-        uint32_t most_stretches = 1;  // larger slots instead of more stretches
-        std::size_t count = 0;        // decides the stretches as if this were the count; 0: uses
-                                      // the count
+        std::size_t bytes = 0;    // about that many bytes of the larger buffer in a slot
+        uint32_t most_fills = 1;  // larger slots instead of more fills
+        std::size_t count = 0;    // decides the fills as if this were the count; 0: uses
+                                  // the count
     } window;
     WorkMemory* scratch = nullptr;  // nullptr: other operations may run at the same time
     Deadline deadline;

@@ -40,14 +40,14 @@ Poll BoundSchedule::progress() {
     return {over ? Code::ok : Code::in_progress, moved};
 }
 
-void BoundSchedule::allow(uint32_t stretches) {
-    allowed_ = std::min(p_.layout.tiles(), stretches * p_.window.tiles);
+void BoundSchedule::allow(uint32_t fills) {
+    allowed_ = std::min(p_.layout.tiles(), fills * p_.window.tiles);
 }
 
 uint32_t BoundSchedule::finished() const {
     uint32_t tiles = p_.layout.tiles();
     for (const BoundLane& lane : p_.lanes) tiles = std::min(tiles, lane.tile);
-    return tiles == p_.layout.tiles() ? p_.window.stretches : tiles / p_.window.tiles;
+    return tiles == p_.layout.tiles() ? p_.window.fills : tiles / p_.window.tiles;
 }
 
 bool BoundSchedule::drained() const {
@@ -93,7 +93,8 @@ Layout::Piece BoundSchedule::piece(const Region& region, uint32_t tile, uint32_t
 // With blocks of one length, all tiles but the last are equal.
 BoundStep::Position BoundSchedule::plain_place(const BoundStep& step, uint32_t tile) const {
     if (tile + 1 == p_.layout.tiles()) return step.last;
-    return {step.first.local + tile * p_.slice, step.first.out + tile * p_.slice, step.first.count};
+    return {step.first.local + tile * p_.tile_elements, step.first.out + tile * p_.tile_elements,
+            step.first.count};
 }
 
 std::size_t BoundSchedule::count_of(const BoundStep& step, uint32_t tile) const {

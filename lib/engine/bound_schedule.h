@@ -15,27 +15,27 @@
 
 namespace tutti {
 
-/// A run whose buffers hold a few of its tiles at a time. Neighbouring tiles make a stretch. Each
-/// stretch has a slot, which it reuses from the stretch `slots` before it.
+/// A run whose buffers hold a few of its tiles at a time, in slots. Consecutive tiles share a slot:
+/// they are a fill of it. Fills take the slots in turn.
 struct Window {
     uint32_t slots = 0;  // 0: the buffers hold the whole message
-    uint32_t tiles = 1;  // tiles of a stretch
-    uint32_t stretches = 1;
-    std::size_t stretch = 0;                    // elements of a stretch, in the message or in each
+    uint32_t tiles = 1;  // tiles of a fill
+    uint32_t fills = 1;
+    std::size_t fill_elements = 0;              // of the message, or of each
                                                 // block
     std::size_t count = 0;                      // elements of the whole message, or of a block
     std::size_t in_blocks = 1, out_blocks = 1;  // side by side in the buffers
 
     std::size_t blocks(Space space) const { return space == Space::input ? in_blocks : out_blocks; }
     /// Elements of a slot. A buffer is `slots` of them.
-    std::size_t slot(Space space) const { return blocks(space) * stretch; }
+    std::size_t slot(Space space) const { return blocks(space) * fill_elements; }
     /// The offset in the window's buffer of an element of the whole buffer, while its tile is in
     /// the buffer.
     std::size_t place(Space space, uint32_t tile, std::size_t offset) const {
         const uint32_t index = tile / tiles;
         const std::size_t block = blocks(space) > 1 ? offset / count : 0;
-        return index % slots * slot(space) + block * stretch + (offset - block * count) -
-               index * stretch;
+        return index % slots * slot(space) + block * fill_elements + (offset - block * count) -
+               index * fill_elements;
     }
 };
 
@@ -88,7 +88,7 @@ public:
         Layout layout;
         Schedule schedule;                        // for its numbering of chunks; the steps are in
                                                   // `lanes`
-        std::size_t slice = 0;                    // elements from one tile to the next
+        std::size_t tile_elements = 0;            // elements from one tile to the next
         std::size_t in_bytes = 0, out_bytes = 0;  // of the caller's buffers
         std::vector<BoundLane> lanes;
         std::vector<Sender*> senders;  // without duplicates
@@ -112,12 +112,12 @@ public:
 
     // With a window, valid after start().
     const Window& window() const { return p_.window; }
-    /// Lets the lanes work on that many stretches: their input is ready, and there is room for
+    /// Lets the lanes work on the first `fills` fills: their input is ready, and there is room for
     /// their output.
-    void allow(uint32_t stretches);
-    /// The number of stretches that all lanes have finished.
+    void allow(uint32_t fills);
+    /// The number of fills that all lanes have finished.
     uint32_t finished() const;
-    /// True when no transport still reads memory of finished stretches.
+    /// True when no transport still reads memory of finished fills.
     bool drained() const;
 
 private:

@@ -13,7 +13,7 @@ std::size_t ceil_divide(std::size_t value, std::size_t by) {
     return (value + by - 1) / by;
 }
 
-// Chunks of a message, or of a block's slice.
+// Chunks of a message, or of a block, in a tile.
 uint32_t parts_of(Cut cut, const Places& places, uint32_t chunks) {
     return cut == Cut::whole ? chunks : chunks / places.blocks();
 }
@@ -28,7 +28,7 @@ Layout::Layout(const LayoutRequest& r)
       row_(cut_ == Cut::whole ? 1 : places_.positions() / parts_),
       line_(std::max<std::size_t>(1, cache_line_bytes / r.element_bytes)),
       count_(r.count),
-      slice_(std::max<std::size_t>(r.slice, 1)),
+      tile_elements_(std::max<std::size_t>(r.tile_elements, 1)),
       least_part_(r.least_part),
       input_(r.input),
       output_(r.output) {
@@ -39,14 +39,14 @@ Layout::Layout(const LayoutRequest& r)
     std::size_t longest = uneven_ ? 0 : count_;
     for (const BlockLayout* side : {&input_, &output_})
         for (const std::size_t n : side->counts) longest = std::max(longest, n);
-    tiles_ = static_cast<uint32_t>(std::max<std::size_t>(1, ceil_divide(longest, slice_)));
-    const std::size_t most = std::min(slice_, longest);
+    tiles_ = static_cast<uint32_t>(std::max<std::size_t>(1, ceil_divide(longest, tile_elements_)));
+    const std::size_t most = std::min(tile_elements_, longest);
     longest_ = std::min(chunk_length(most), most);
 }
 
 // Long chunks start at cache lines; with short ones that would make their lengths too uneven.
-std::size_t Layout::chunk_length(std::size_t slice) const {
-    const std::size_t each = ceil_divide(slice, parts_);
+std::size_t Layout::chunk_length(std::size_t elements) const {
+    const std::size_t each = ceil_divide(elements, parts_);
     return std::max(least_part_, each >= 16 * line_ ? round_up(each, line_) : each);
 }
 
@@ -75,7 +75,7 @@ std::size_t Layout::block_count(Space space, uint32_t chunk) const {
 }
 
 Layout::Piece Layout::piece(Space space, uint32_t tile, uint32_t chunk) const {
-    const std::size_t base = tile * slice_;
+    const std::size_t base = tile * tile_elements_;
     std::size_t start = 0, length = count_;
     uint32_t part = chunk;
     if (cut_ != Cut::whole) {
@@ -86,9 +86,9 @@ Layout::Piece Layout::piece(Space space, uint32_t tile, uint32_t chunk) const {
         start = space == Space::scratch ? 0 : start_of(space, block);
         length = length_of(space, block);
     }
-    const std::size_t slice = base < length ? std::min(slice_, length - base) : 0;
-    const std::size_t each = chunk_length(slice);
-    const std::size_t from = std::min(part * each, slice), to = std::min(from + each, slice);
+    const std::size_t in_tile = base < length ? std::min(tile_elements_, length - base) : 0;
+    const std::size_t each = chunk_length(in_tile);
+    const std::size_t from = std::min(part * each, in_tile), to = std::min(from + each, in_tile);
     return {start + base + from, to - from};
 }
 
@@ -106,7 +106,7 @@ LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reduce
     if (chunk >= 16 * line) chunk = chunk / line * line;
     call.chunks = schedule.chunks;
     call.element_bytes = reducer.bytes(Width::raw);
-    call.slice = chunk * parts;
+    call.tile_elements = chunk * parts;
     if (call.short_blocks_whole)
         call.least_part = std::min(chunk, std::max<std::size_t>(1, short_block_bytes / widest));
     return call;

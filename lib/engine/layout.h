@@ -27,10 +27,9 @@ struct LayoutRequest {
     std::size_t count = 0;            // elements of the message, or of each block
     BlockLayout input, output;        // uneven blocks, by the rank at the other end of their
                                       // messages
-    std::size_t slice = 0;            // elements of a tile: of the message, or of each block
+    std::size_t tile_elements = 0;    // elements of a tile: of the message, or of each block
     bool short_blocks_whole = false;  // does not cut a block that is too short for two messages
-    std::size_t least_part = 1;       // elements of a part, except a slice's last part; from
-                                      // cut_for()
+    std::size_t least_part = 1;       // elements of a block's chunk in a tile, except the last one
     std::size_t element_bytes = 1;
 };
 
@@ -39,9 +38,9 @@ struct LayoutRequest {
 LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reducer& reducer,
                       std::size_t message_bytes);
 
-/// Tile t of a whole message is its t-th part, cut into chunks. Tile t of blocks is the t-th slice
-/// of every block. Blocks of different lengths have different numbers of slices; the longest
-/// block's number is the call's number of tiles.
+/// Tile t of a whole message has its t-th tile_elements elements, cut into chunks. Tile t of blocks
+/// has the t-th tile_elements elements of every block. Of blocks of different lengths the longest
+/// decides the number of tiles; shorter ones have no elements in the last tiles.
 class Layout {
 public:
     struct Piece {
@@ -58,7 +57,7 @@ public:
     /// ended.
     bool uneven() const { return uneven_; }
     Piece piece(Space space, uint32_t tile, uint32_t chunk) const;
-    /// Whether the chunk is not the first part of its block's slice: then it is empty if the parts
+    /// Whether the chunk is not the first of its block in a tile: then it is empty if the ones
     /// before it are.
     bool later_part(uint32_t chunk) const {
         return cut_ != Cut::whole && chunk != any_chunk && chunk >= blocks_;
@@ -76,11 +75,13 @@ private:
     const BlockLayout& blocks_of(Space space) const {
         return space == Space::input ? input_ : output_;
     }
-    std::size_t chunk_length(std::size_t slice) const;
+    /// The length of a chunk, but for the last, if that many elements of a message or block are
+    /// cut.
+    std::size_t chunk_length(std::size_t elements) const;
 
     Places places_;
     Cut cut_;
-    uint32_t parts_ = 1;  // chunks of a message, or of a block's slice
+    uint32_t parts_ = 1;  // chunks of a message, or of a block, in a tile
     uint32_t blocks_ = 1;
     uint32_t row_ = 1;  // blocks side by side in a buffer
     uint32_t tiles_ = 1;
@@ -88,7 +89,7 @@ private:
     bool compact_input_ = false, compact_output_ = false;  // the buffer holds only this rank's
                                                            // block
     std::size_t line_ = 1;                                 // elements of a cache line
-    std::size_t count_ = 0, slice_ = 1, least_part_ = 1, longest_ = 0;
+    std::size_t count_ = 0, tile_elements_ = 1, least_part_ = 1, longest_ = 0;
     BlockLayout input_, output_;
 };
 

@@ -8,7 +8,7 @@ Wires::Wires(std::vector<std::unique_ptr<BoundSchedule>> all, std::size_t elemen
     : all_(std::move(all)), element_bytes_(element_bytes) {
     for (const auto& wire : all_) {
         slots_ = std::max(slots_, wire->window().slots);
-        stretches_ = std::max(stretches_, wire->window().stretches);
+        fills_ = std::max(fills_, wire->window().fills);
     }
 }
 
@@ -63,15 +63,15 @@ Rank Wires::waits_for() const {
     return nobody;
 }
 
-void Wires::allow(uint32_t stretches) {
-    for (const auto& wire : all_) wire->allow(std::min(stretches, wire->window().stretches));
+void Wires::allow(uint32_t fills) {
+    for (const auto& wire : all_) wire->allow(std::min(fills, wire->window().fills));
 }
 
-// Ignores a schedule that has finished all its stretches, so that it does not hold back the others.
+// Ignores a schedule that has finished all its fills, so that it does not hold back the others.
 uint32_t Wires::finished() const {
-    uint32_t least = stretches_;
+    uint32_t least = fills_;
     for (const auto& wire : all_)
-        if (wire->finished() < wire->window().stretches) least = std::min(least, wire->finished());
+        if (wire->finished() < wire->window().fills) least = std::min(least, wire->finished());
     return least;
 }
 

@@ -16,7 +16,7 @@ public:
 
     /// The largest number of slots of any schedule.
     uint32_t slots() const { return slots_; }
-    uint32_t stretches() const { return stretches_; }
+    uint32_t fills() const { return fills_; }
     /// Bytes of one side's memory.
     std::size_t bytes(Space space) const;
     /// A slot's offset in its side's memory, in bytes.
@@ -30,7 +30,7 @@ public:
     Rank waits_for() const override;
 
     // As BoundSchedule's.
-    void allow(uint32_t stretches);
+    void allow(uint32_t fills);
     uint32_t finished() const;
     bool drained() const;
 
@@ -39,7 +39,7 @@ private:
 
     const std::vector<std::unique_ptr<BoundSchedule>> all_;
     const std::size_t element_bytes_;
-    uint32_t slots_ = 0, stretches_ = 0;
+    uint32_t slots_ = 0, fills_ = 0;
 };
 
 }  // namespace tutti

@@ -32,8 +32,8 @@ public:
     void pump();
     /// Waits until the thread has ended.
     void stop();
-    /// Waits until the thread has ended, at most one second. False: it has not, because it runs a
-    /// completion callback of the program.
+    /// Waits until the thread has ended, until the deadline and at most one second. False: it has
+    /// not, because it runs a completion callback of the program.
     bool stop(Deadline deadline);
 
 private:

@@ -49,7 +49,7 @@ struct Order {
             static_cast<uint64_t>(product & prime) + static_cast<uint64_t>(product >> 61);
         return folded >= prime ? folded - prime : folded;
     }
-    // 9: any word that Contributions::of() does not mix with a rank.
+    // 9 is arbitrary.
     static Order of(Rank rank) { return {mix(static_cast<uint64_t>(rank), 9) % prime, base}; }
     friend Order operator+(const Order& first, const Order& second) {
         const uint64_t sum = times(first.hash, second.power) + second.hash;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t first_capacity = 4096;
 constexpr std::size_t largest_value_bytes = std::size_t{64} << 20;
-// A get waits in slices, so that another thread can set the key in between.
+// A get waits this long at a time, so that another thread can set the key in between.
 constexpr int64_t slice_ms = 50;
 constexpr int64_t shared_slice_ms = 5;  // if other communicators call the same functions
 

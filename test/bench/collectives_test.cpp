@@ -137,7 +137,7 @@ TEST_CASE("bench collectives: every damaged element of any rank's memory is coun
         for (int rank = 0; rank < world.ranks; ++rank) {
             const auto r = static_cast<std::size_t>(rank);
             std::size_t held = 0;
-            for (const Stretch& stretch : world.layouts[r].after) held += stretch.count;
+            for (const ContentRange& range : world.layouts[r].after) held += range.count;
             for (const std::size_t at : {std::size_t{0}, held / 2, held - 1}) {
                 world.out[r][at] ^= 1;
                 REQUIRE(wrong_in(world, rank) == 1);

@@ -150,7 +150,8 @@ TEST_CASE("bound schedule: allreduce is right around tile boundaries") {
             const Hosts hosts = test::mixed_hosts(n);
             const Schedule s = a.make({n, 0, 0, 1, &hosts});
             const std::size_t tile =
-                cut_for({.ranks = n}, s, *Reducer::make(Dtype::float32, Op::sum), 1024).slice;
+                cut_for({.ranks = n}, s, *Reducer::make(Dtype::float32, Op::sum), 1024)
+                    .tile_elements;
             for (std::size_t tiles : {1, 2, 3})
                 for (int off : {-1, 0, 1})
                     run_allreduce({&a, n, tile * tiles + static_cast<std::size_t>(off), 1, 0, true,
@@ -232,7 +233,7 @@ TEST_CASE("layout: 16-bit floats fill their messages where no partial sums are s
         const Schedule s = a.make({n, 0, 0, 1, &hosts});
         return cut_for({.collective = a.collective, .ranks = n}, s, *Reducer::make(dtype, Op::sum),
                        128 * 1024)
-                   .slice *
+                   .tile_elements *
                dtype_bytes(dtype);
     };
     for (const Algorithm& a : algorithms()) {

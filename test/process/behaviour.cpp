@@ -121,11 +121,11 @@ void allocation(tutti_comm* comm) {
         need(tutti_plan_allreduce(comm, count, TUTTI_FLOAT32, TUTTI_MAX, nullptr, &plan));
         // A rank that waits for 100 ms on a busy machine asks the others why, which allocates: a
         // round that took half as long does not count. Buffers grow to what they need when a
-        // message first arrives early: one of several stretches must be free of that.
+        // message first arrives early: one of several attempts must be free of that.
         constexpr auto undisturbed = std::chrono::milliseconds(50);
         long fewest = -1;
         auto last = std::chrono::steady_clock::now();
-        for (int stretch = 0; stretch < 10; ++stretch) {
+        for (int attempt = 0; attempt < 10; ++attempt) {
             long made = 0;
             for (int round = 0; round < 30; ++round) {
                 allocations = 0;

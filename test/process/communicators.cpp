@@ -202,13 +202,13 @@ void large(tutti_comm* world) {
     expect_sum(world, sum_of(0, 1), "sum after all of them");
 }
 
-// One after the other: whatever a communicator took comes back. The heap is looked at in three
-// stretches, as a pool may grow once at any time: what is lost is lost in each.
+// Communicators that are made one after the other give back all that they took. The heap is
+// measured in three phases, because a pool may grow once at any time; a leak shows in each phase.
 void cycles(tutti_comm* world) {
-    constexpr int warm = 50, stretches = 3, stretch = 150, wanted = warm + stretches * stretch;
+    constexpr int warm = 50, phases = 3, phase = 150, wanted = warm + phases * phase;
     std::vector<float> small(1), big(1 << 16);
     long files = 0, shared = 0, heap = 0, least = std::numeric_limits<long>::max();
-    const auto end_stretch = [&] {
+    const auto end_phase = [&] {
         const long now = own_bytes();
         least = std::min(least, now - std::exchange(heap, now));
     };
@@ -217,8 +217,8 @@ void cycles(tutti_comm* world) {
             files = open_files();
             shared = shared_bytes();
             heap = own_bytes();
-        } else if (i > warm && (i - warm) % stretch == 0) {
-            end_stretch();
+        } else if (i > warm && (i - warm) % phase == 0) {
+            end_phase();
         }
         tutti_comm* part = nullptr;
         need(tutti_comm_split(world, i % 2 == 0 ? 0 : rank_of % 2, -rank_of, &part), "split");
@@ -230,11 +230,10 @@ void cycles(tutti_comm* world) {
         }
         need(tutti_comm_destroy(part), "destroy");
     }
-    end_stretch();
+    end_phase();
     if (rank_of == 0)
         std::printf("%d cycles: files %ld, shared KiB %ld, heap KiB %ld\n", wanted - warm,
-                    open_files() - files, (shared_bytes() - shared) / 1024,
-                    stretches * least / 1024);
+                    open_files() - files, (shared_bytes() - shared) / 1024, phases * least / 1024);
 }
 
 // One call each, and gone: a rank may still be joining, or hearing from others for the first time,

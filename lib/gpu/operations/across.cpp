@@ -71,10 +71,10 @@ public:
 
     Result<> bind() {
         pieces_.reserve(static_cast<std::size_t>(own_stripes_) + 1);
-        tiles_ = share_ == 0 ? 0 : (share_ + w_.stretch - 1) / w_.stretch;
-        const std::size_t last = share_ == 0 ? 0 : share_ - (tiles_ - 1) * w_.stretch;
+        tiles_ = share_ == 0 ? 0 : (share_ + w_.fill_elements - 1) / w_.fill_elements;
+        const std::size_t last = share_ == 0 ? 0 : share_ - (tiles_ - 1) * w_.fill_elements;
         for (const bool full : {true, false})
-            TUTTI_TRY(bind_tile(full, full ? (tiles_ > 1 ? w_.stretch : 0) : last));
+            TUTTI_TRY(bind_tile(full, full ? (tiles_ > 1 ? w_.fill_elements : 0) : last));
         if (adds()) {
             TUTTI_ASSIGN(first_, step(Collective::reduce, remainder_, 0));
         } else if (r_.on_root_host) {
@@ -128,10 +128,11 @@ private:
     bool receives() const { return adds() || !r_.on_root_host; }
     bool is_full(std::size_t tile) const { return tile + 1 < tiles_; }
     std::size_t length(std::size_t tile) const {
-        return std::min(w_.stretch, share_ - tile * w_.stretch);
+        return std::min(w_.fill_elements, share_ - tile * w_.fill_elements);
     }
     std::size_t tile_at(std::size_t tile) const {
-        return tile * w_.stretch * static_cast<std::size_t>(r_.stripes.count) * r_.element_bytes;
+        return tile * w_.fill_elements * static_cast<std::size_t>(r_.stripes.count) *
+               r_.element_bytes;
     }
     /// The byte offset of this rank's first stripe of a tile.
     std::size_t part_at(std::size_t tile) const {
@@ -169,16 +170,16 @@ private:
         return parts;
     }
 
-    // This rank's stripes of the tile. Local rank 0 also carries a slice of the remainder.
+    // This rank's stripes of the tile. Local rank 0 also carries the tile's part of the remainder.
     std::span<const DeviceBytes> pieces(uint32_t tile) {
         pieces_.clear();
-        const std::size_t from = tile * w_.stretch, e = r_.element_bytes;
+        const std::size_t from = tile * w_.fill_elements, e = r_.element_bytes;
         for (std::size_t s = 0; s < static_cast<std::size_t>(own_stripes_) && tile < tiles_; ++s)
             pieces_.push_back(
                 {out_ + part_at(tile) + s * length(tile) * e, 0, length(tile) * e, s});
         if (r_.local != 0) return pieces_;
         const std::size_t begin = std::max(from, share_),
-                          end = std::min(from + w_.stretch, share_ + remainder_);
+                          end = std::min(from + w_.fill_elements, share_ + remainder_);
         if (begin < end)
             pieces_.push_back({out_ + remainder_at() + (begin - share_) * e, (begin - from) * e,
                                (end - begin) * e});
@@ -192,25 +193,25 @@ private:
     Steps first_, last_;
 };
 
-/// Blocks: tile i is the i-th slice of every block, gathered in this operation's device memory; the
-/// slices for one local rank lie side by side.
+/// Blocks: tile i has the i-th fill_elements elements of every block, gathered in this operation's
+/// device memory, in the order of by_place: those of one local rank's blocks lie side by side.
 class BlocksAcross final : public AcrossBase {
 public:
     BlocksAcross(AcrossRequest request, device::DeviceBuffer memory)
         : AcrossBase(std::move(request)), memory_(std::move(memory)) {}
 
     static std::size_t scratch_bytes(const AcrossRequest& r) {
-        return r.window.slots * r.by_place.size() * r.window.stretch * r.element_bytes;
+        return r.window.slots * r.by_place.size() * r.window.fill_elements * r.element_bytes;
     }
 
     Result<> bind() {
         pieces_.reserve(static_cast<std::size_t>(r_.hosts));
-        tiles_ = (r_.shape.count + w_.stretch - 1) / w_.stretch;
-        const std::size_t last = r_.shape.count - (tiles_ - 1) * w_.stretch;
+        tiles_ = (r_.shape.count + w_.fill_elements - 1) / w_.fill_elements;
+        const std::size_t last = r_.shape.count - (tiles_ - 1) * w_.fill_elements;
         for (const bool full : {true, false}) {
-            const std::size_t slice = full ? (tiles_ > 1 ? w_.stretch : 0) : last;
+            const std::size_t each = full ? (tiles_ > 1 ? w_.fill_elements : 0) : last;
             TUTTI_ASSIGN(inside_[full],
-                         step(r_.shape.collective, slice * static_cast<std::size_t>(r_.hosts), 0));
+                         step(r_.shape.collective, each * static_cast<std::size_t>(r_.hosts), 0));
         }
         return {};
     }
@@ -244,11 +245,12 @@ private:
     bool adds() const { return r_.shape.collective == Collective::reduce_scatter; }
     bool is_full(std::size_t tile) const { return tile + 1 < tiles_; }
     std::size_t bytes(std::size_t tile) const {
-        return std::min(w_.stretch, r_.shape.count - tile * w_.stretch) * r_.element_bytes;
+        return std::min(w_.fill_elements, r_.shape.count - tile * w_.fill_elements) *
+               r_.element_bytes;
     }
-    /// Memory for the tile's slice of one block; place: the block's index in by_place.
+    /// Memory for one block's elements of the tile; place: the block's index in by_place.
     std::byte* packed(std::size_t tile, std::size_t place) const {
-        const std::size_t slot = r_.by_place.size() * w_.stretch * r_.element_bytes;
+        const std::size_t slot = r_.by_place.size() * w_.fill_elements * r_.element_bytes;
         return memory_.data() + tile % w_.slots * slot + place * bytes(tile);
     }
     std::byte* own(std::size_t tile) const {
@@ -262,20 +264,21 @@ private:
     Result<> each_block(const TileTurn& turn, Copy&& copy) const {
         for (std::size_t place = 0; place < r_.by_place.size(); ++place) {
             const auto rank = static_cast<std::size_t>(r_.by_place[place]);
-            TUTTI_TRY(copy((rank * r_.shape.count + turn.tile * w_.stretch) * r_.element_bytes,
-                           packed(turn.tile, place)));
+            TUTTI_TRY(
+                copy((rank * r_.shape.count + turn.tile * w_.fill_elements) * r_.element_bytes,
+                     packed(turn.tile, place)));
         }
         return {};
     }
     std::span<const DeviceBytes> of_own_block(std::byte* buffer, uint32_t tile) {
-        pieces_.assign(1, {buffer + tile * w_.stretch * r_.element_bytes, 0, bytes(tile)});
+        pieces_.assign(1, {buffer + tile * w_.fill_elements * r_.element_bytes, 0, bytes(tile)});
         return pieces_;
     }
     std::span<const DeviceBytes> of_all_hosts(uint32_t tile) {
         pieces_.clear();
         for (std::size_t h = 0; h < static_cast<std::size_t>(r_.hosts); ++h)
-            pieces_.push_back(
-                {own(tile) + h * bytes(tile), h * w_.stretch * r_.element_bytes, bytes(tile)});
+            pieces_.push_back({own(tile) + h * bytes(tile), h * w_.fill_elements * r_.element_bytes,
+                               bytes(tile)});
         return pieces_;
     }
 

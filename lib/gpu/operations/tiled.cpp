@@ -153,7 +153,7 @@ private:
         return *reinterpret_cast<uint32_t*>(words_ + which * no_share_bytes);
     }
     /// The value of a word once `tiles` tiles of this run are done.
-    uint32_t after_tiles(uint32_t tiles) const { return base_ - w_->stretches() + tiles; }
+    uint32_t after_tiles(uint32_t tiles) const { return base_ - w_->fills() + tiles; }
 
     Result<> wait_word(device::StreamHandle stream, TileWord which, uint32_t tile) const {
         return device::hold_until(driver(), stream, word(which), after_tiles(tile + 1));
@@ -175,11 +175,11 @@ private:
         items_.push_back({Stage::begin});
         // With a lag of slots - 1, a tile's "after" never waits behind work that needs its slot.
         const uint32_t lag = w_->slots() - 1;
-        for (uint32_t i = 0; i < w_->stretches() + lag; ++i) {
-            if (i < w_->stretches()) items_.push_back({Stage::before, i});
+        for (uint32_t i = 0; i < w_->fills() + lag; ++i) {
+            if (i < w_->fills()) items_.push_back({Stage::before, i});
             if (i >= lag) items_.push_back({Stage::after, i - lag});
         }
-        items_.push_back({Stage::end, w_->stretches()});
+        items_.push_back({Stage::end, w_->fills()});
         // A part ends at a library call. Ranks may differ in their work between library calls.
         for (std::size_t i = 0; i + 1 < items_.size(); ++i)
             if (r_.stages->asks(items_[i].step, items_[i].tile)) part_ends_.push_back(i + 1);
@@ -187,7 +187,7 @@ private:
     }
 
     void begin_launch(const void* in, void* out, void* stream) {
-        base_ += w_->stretches();
+        base_ += w_->fills();
         under_way_ = true;
         callers_ = {in, out, static_cast<device::StreamHandle>(stream)};
     }
@@ -291,7 +291,7 @@ private:
         const uint32_t done = std::min(w_->finished(), fetched);
         device::store_word(word(tiles_done), after_tiles(done));
         if (w_->drained()) device::store_word(word(tiles_freed), after_tiles(done));
-        if (done < w_->stretches()) poll.code = Code::in_progress;
+        if (done < w_->fills()) poll.code = Code::in_progress;
         return poll;
     }
 

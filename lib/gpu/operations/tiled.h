@@ -1,6 +1,7 @@
 // A host's collective on device memory, tile by tile: while the wire has one tile, the next comes
 // from the device and the one before goes back to it. Pinned memory holds a few tiles. A tile here
-// is a stretch of the schedule's own tiles, so to the other ranks nothing differs.
+// is one fill of a slot (Window), which is several of the schedule's own tiles. Other ranks need
+// not fill theirs alike, because messages have the size of the schedule's tiles.
 #pragma once
 
 #include <memory>
@@ -53,11 +54,11 @@ public:
 };
 
 /// Tiles come directly from the caller's buffers and go back there.
-struct StripRequest {
+struct DirectStagesRequest {
     bool has_input = true, has_output = true;  // this rank
     std::size_t element_bytes = 1;
 };
-std::unique_ptr<TileStages> strips(const Window& window, const StripRequest& request);
+std::unique_ptr<TileStages> direct_stages(const Window& window, const DirectStagesRequest& request);
 
 struct TiledRequest {
     std::shared_ptr<const StagingArea> area;

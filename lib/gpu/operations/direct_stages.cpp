@@ -6,9 +6,10 @@
 namespace tutti {
 namespace {
 
-class Strips final : public TileStages {
+class DirectStages final : public TileStages {
 public:
-    Strips(const Window& window, const StripRequest& request) : w_(window), r_(request) {
+    DirectStages(const Window& window, const DirectStagesRequest& request)
+        : w_(window), r_(request) {
         pieces_.reserve(std::max(w_.in_blocks, w_.out_blocks));
     }
     Result<> begin(const void* in, void* out, const TileTurn&) override {
@@ -27,17 +28,17 @@ public:
 private:
     std::span<const DeviceBytes> pieces(std::byte* buffer, std::size_t blocks, uint32_t tile) {
         pieces_.clear();
-        const std::size_t from = tile * w_.stretch;
+        const std::size_t from = tile * w_.fill_elements;
         if (!buffer || from >= w_.count) return pieces_;
-        const std::size_t bytes = std::min(w_.stretch, w_.count - from) * r_.element_bytes;
+        const std::size_t bytes = std::min(w_.fill_elements, w_.count - from) * r_.element_bytes;
         for (std::size_t b = 0; b < blocks; ++b)
             pieces_.push_back({buffer + (b * w_.count + from) * r_.element_bytes,
-                               b * w_.stretch * r_.element_bytes, bytes});
+                               b * w_.fill_elements * r_.element_bytes, bytes});
         return pieces_;
     }
 
     const Window w_;
-    const StripRequest r_;
+    const DirectStagesRequest r_;
     std::byte* in_ = nullptr;
     std::byte* out_ = nullptr;
     std::vector<DeviceBytes> pieces_;
@@ -45,8 +46,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<TileStages> strips(const Window& window, const StripRequest& request) {
-    return std::make_unique<Strips>(window, request);
+std::unique_ptr<TileStages> direct_stages(const Window& window,
+                                          const DirectStagesRequest& request) {
+    return std::make_unique<DirectStages>(window, request);
 }
 
 }  // namespace tutti
