@@ -11,7 +11,8 @@ namespace tutti {
 /// reason; also if the file is longer than most_bytes, because some files never end.
 Result<std::string> read_small_file(const std::string& path, std::size_t most_bytes);
 
-/// The secret in a file, without trailing newlines. invalid if it is empty.
+/// The secret in a file, without trailing newlines. invalid if it is empty. Logs a warning if other
+/// users of the host than the file's owner and group can read it, once per process.
 Result<std::string> read_secret_file(const std::string& path);
 
 }  // namespace tutti

@@ -1,7 +1,9 @@
 #include <sched.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 
 #include "run/program.h"
 #include "support/catch.h"
@@ -124,6 +126,24 @@ TEST_CASE("tutti-run: says what is wrong with the file of the secret") {
     CHECK(contains(said(folder.path), "Is a directory"));
     CHECK(contains(said(folder.path / "none"), "No such file or directory"));
     CHECK(contains(said("/dev/null"), "the file '/dev/null' is empty"));
+}
+
+TEST_CASE("tutti-run: warns of a secret that every user of the host can read") {
+    const Folder folder;
+    const std::string path = folder.path / "secret";
+    std::ofstream(path) << "long enough to be a secret\n";
+    const auto log_with = [&](mode_t mode) {
+        REQUIRE(::chmod(path.c_str(), mode) == 0);
+        const Outcome o = run({"-n", "1", "true"}, {"TUTTI_SECRET=", "TUTTI_SECRET_FILE=" + path});
+        CHECK(o.exit_code == 0);
+        return o.err;
+    };
+    const std::string open = log_with(0644);
+    CHECK(contains(open, "the secret's file '" + path + "' has mode 0644, with which every user"));
+    CHECK(contains(open, "What to do: run chmod 600"));
+    CHECK(contains(log_with(0404), "has mode 0404"));
+    CHECK(log_with(0600).empty());
+    CHECK(log_with(0640).empty());  // a group is its members' choice
 }
 
 TEST_CASE("tutti-run: the first failure ends the others and gives the exit code") {
