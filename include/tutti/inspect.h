@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- estimates of time ------------------------------------------------------------------------ */
+/* ---- estimates of time ----------------------------------------------------------------------- */
 
 /** From here to tutti_estimate_end, this thread's collectives on comm are planned, not made: they
  *  check their arguments and choose an algorithm, but touch no buffer, send nothing and take no
@@ -27,7 +27,7 @@ TUTTI_API tutti_status tutti_estimate_begin(tutti_comm* comm);
  *  again. INVALID without a tutti_estimate_begin of this thread. */
 TUTTI_API tutti_status tutti_estimate_end(tutti_comm* comm, double* microseconds);
 
-/* ---- memory in use ---------------------------------------------------------------------------- */
+/* ---- memory in use --------------------------------------------------------------------------- */
 
 /** Host memory that a communicator uses, and memory for messages that all communicators of the
  *  process share. Start from TUTTI_MEMORY_STATS_INIT. */
@@ -37,9 +37,10 @@ typedef struct {
     size_t registered_bytes; /**< the program's own, registered with tutti_mem_register */
     size_t work_bytes;       /**< intermediate results of plans */
     size_t recorder_bytes;   /**< entries of the flight recorder */
-    size_t mapped_bytes;     /**< of the process: shared memory for messages, its own and its peers';
-                                  unused pages of it take no memory */
-    size_t cell_bytes;       /**< of the process: large messages of transports without shared memory */
+    size_t mapped_bytes;     /**< of the process: shared memory for messages, its own and its
+                                  peers'; unused pages of it take no memory */
+    size_t cell_bytes;       /**< of the process: large messages of transports without shared
+                                  memory */
 } tutti_memory_stats;
 #define TUTTI_MEMORY_STATS_INIT {sizeof(tutti_memory_stats), 0, 0, 0, 0, 0, 0}
 

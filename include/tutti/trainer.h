@@ -98,7 +98,7 @@ TUTTI_API void tutti_device_destroy(tutti_device* device);
 typedef enum {
     TUTTI_PARAMETER = 0, /**< learnt: has a gradient, equal on all replicas */
     TUTTI_COMPUTED,      /**< not learnt but kept, such as running statistics: synchronised */
-    TUTTI_GRADIENT,      /**< of another buffer (gradient_of); the layer makes undeclared gradients */
+    TUTTI_GRADIENT,      /**< of another buffer (gradient_of); the layer makes those not declared */
     TUTTI_ACTIVATION,    /**< of one micro-batch */
     TUTTI_INPUT,         /**< filled by the input builder's operations, or by the program */
     TUTTI_STATE          /**< the optimiser's: momentum, learning rate, iteration counter */
@@ -143,7 +143,8 @@ typedef struct {
     int64_t shape[TUTTI_MAX_DIMENSIONS];
     uint32_t flags;
     void* data; /**< on the device */
-    /** TUTTI_DISTRIBUTED, of a trainer: rows first_row to first_row + own_rows - 1 of total_rows. */
+    /** TUTTI_DISTRIBUTED, of a trainer: this rank has rows first_row to first_row + own_rows - 1
+     *  of total_rows. */
     int64_t total_rows, first_row, own_rows;
 } tutti_buffer_info;
 
@@ -210,11 +211,11 @@ TUTTI_API tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer,
 /** The gradient of a buffer, for the update builder. INVALID if it has none. */
 TUTTI_API tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of,
                                             tutti_buffer* gradient);
-/** The gradient of a TUTTI_SPARSE parameter is a list: count[0] entries, entry i for the row rows[i]
- *  (int64) of the table, with values[i] as long as a row. A backward function appends entries and
- *  sets all their values: only count[0] begins at zero. A row may occur several times. The update
- *  reads each row once, in order, summed over all replicas. Operations that read the parameter may
- *  append; operations of the update builder declare the parts that they read. */
+/** The gradient of a TUTTI_SPARSE parameter is a list: count[0] entries, entry i for the row
+ *  rows[i] (int64) of the table, with values[i] as long as a row. A backward function appends
+ *  entries and sets all their values: only count[0] begins at zero. A row may occur several times.
+ *  The update reads each row once, in order, summed over all replicas. Operations that read the
+ *  parameter may append; operations of the update builder declare the parts that they read. */
 TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer parameter,
                                           tutti_buffer* values, tutti_buffer* rows,
                                           tutti_buffer* count);
@@ -358,7 +359,8 @@ TUTTI_API tutti_status tutti_trainer_sparse_pull(tutti_trainer* trainer, const c
  *  any order from any thread, then finish. Gradients are zero after begin, and stay zero at finish
  *  for parameters that were not used. */
 TUTTI_API tutti_status tutti_trainer_begin(tutti_trainer* trainer);
-/** The parameter's gradient on that device is complete: its bucket may be reduced. From any thread. */
+/** The parameter's gradient on that device is complete: its bucket may be reduced. From any
+ *  thread. */
 TUTTI_API tutti_status tutti_trainer_grad_ready(tutti_trainer* trainer, int device,
                                                 const char* parameter);
 /** Call it after every grad_ready has returned: waits for all gradients, then updates. */

@@ -1,7 +1,7 @@
 /**
  * @file trainer_parallel.h
  * @brief Helpers for one process with many devices: split a batch, run a replica on each device,
- *        exchange values among them, synchronised batch-norm. The guide: docs/reference/parallel.md.
+ *        exchange values among them, synchronised batch-norm. Guide: docs/reference/parallel.md.
  *
  * A device is a number here, and a worker thread; the program chooses the memory of its values.
  * Link with -ltutti_trainer.

@@ -204,7 +204,8 @@ constexpr Behind behind_comm[] = {
 }  // namespace
 
 void provoke_null_pointers(Ledger& ledger) {
-    call_with_nulls(ledger, {{"tutti.h", "inspect.h"}, refusals, answers, {}}, &Ledger::take);
+    call_with_nulls(ledger, {{"tutti.h", "plans.h", "inspect.h"}, refusals, answers, {}},
+                    &Ledger::take);
 }
 
 void provoke_missing_arguments(Ledger& ledger) {
