@@ -73,18 +73,18 @@ TEST_CASE("segments: are taken in order, and say no to places that are not in th
     REQUIRE(theirs.at({~0U, 0}, 1) == nullptr);
 }
 
-TEST_CASE("pool: lends one ring of large cells to all channels that use it in turn") {
+TEST_CASE("pool: lends one set of large cells to all channels that use it in turn") {
     const auto pool = make_pool();
     std::vector<std::unique_ptr<PooledLane>> lanes;
     for (int i = 0; i < 30; ++i) lanes.push_back(std::make_unique<PooledLane>(pool));
-    REQUIRE(pool->ring_bytes() == 0);
+    REQUIRE(pool->cell_set_bytes() == 0);
     for (uint64_t round = 0; round < 3; ++round)
         for (uint64_t i = 0; i < lanes.size(); ++i)
             for (uint64_t k = 0; k < 5; ++k) {
                 REQUIRE(lanes[i]->send(round * 5 + k, large, i));
                 REQUIRE(lanes[i]->read(round * 5 + k, large, i));
             }
-    REQUIRE(pool->ring_bytes() == mapped_ring_bytes);
+    REQUIRE(pool->cell_set_bytes() == mapped_cell_set_bytes);
 }
 
 TEST_CASE("pool: grows when messages are unread instead of making a channel wait") {
@@ -95,14 +95,14 @@ TEST_CASE("pool: grows when messages are unread instead of making a channel wait
         for (uint64_t i = 0; i < lanes.size(); ++i)
             REQUIRE(lanes[i]->send(number, large - number, 100 * i + number));
     for (auto& lane : lanes) REQUIRE(lane->sender->reserve(large) == nullptr);
-    REQUIRE(pool->ring_bytes() == lanes.size() * mapped_ring_bytes);
+    REQUIRE(pool->cell_set_bytes() == lanes.size() * mapped_cell_set_bytes);
     for (uint64_t i = 0; i < lanes.size(); ++i)
         for (uint64_t number = 0; number < mapped_cells; ++number)
             REQUIRE(lanes[i]->read(number, large - number, 100 * i + number));
     // All of it is there for whoever comes next.
     PooledLane next(pool);
     REQUIRE(next.send(0, large, 1));
-    REQUIRE(pool->ring_bytes() == lanes.size() * mapped_ring_bytes);
+    REQUIRE(pool->cell_set_bytes() == lanes.size() * mapped_cell_set_bytes);
 }
 
 TEST_CASE("pool: leaves a reservation that is not committed to its channel") {
@@ -113,13 +113,14 @@ TEST_CASE("pool: leaves a reservation that is not committed to its channel") {
     std::byte* const reserved = a.sender->reserve(large);
     REQUIRE(reserved != nullptr);
     std::byte* const other = b.sender->reserve(large);
-    REQUIRE((other + mapped_ring_bytes <= reserved || reserved + mapped_ring_bytes <= other));
+    REQUIRE(
+        (other + mapped_cell_set_bytes <= reserved || reserved + mapped_cell_set_bytes <= other));
     REQUIRE(a.sender->reserve(large) == reserved);
     a.sender->cancel();
     b.sender->cancel();
     PooledLane c(pool);
     REQUIRE(c.send(0, large, 1));
-    REQUIRE(pool->ring_bytes() == 2 * mapped_ring_bytes);
+    REQUIRE(pool->cell_set_bytes() == 2 * mapped_cell_set_bytes);
 }
 
 TEST_CASE("pool: uses a channel's memory again when both of its ends are gone, not before") {
@@ -141,12 +142,13 @@ TEST_CASE("pool: uses a channel's memory again when both of its ends are gone, n
         if (first == nullptr) first = other.sender->reserve(large);
     }
     REQUIRE(first != nullptr);
-    REQUIRE(pool->ring_bytes() <= 2 * mapped_ring_bytes);
+    REQUIRE(pool->cell_set_bytes() <= 2 * mapped_cell_set_bytes);
     // 150 channels came and went in the space of a few.
     REQUIRE(pool->arena()->segments()->count() == 1);
 }
 
-TEST_CASE("pool: keeps every byte when channels on several threads take rings from each other") {
+TEST_CASE(
+    "pool: keeps every byte when channels on several threads take sets of cells from each other") {
     const auto seed = std::random_device{}() % 1'000'000;
     INFO("seed " << seed);
     constexpr uint64_t messages = 400;

@@ -4,7 +4,7 @@
 
 namespace tutti {
 
-// Takes closed channels whose reader has closed too, and frees their rings. The caller holds
+// Takes closed channels whose reader has closed too, and frees their large cells. The caller holds
 // mutex_.
 std::vector<std::unique_ptr<ChannelSpace>> ChannelPool::take_closed() {
     std::vector<std::unique_ptr<ChannelSpace>> out;
@@ -15,18 +15,18 @@ std::vector<std::unique_ptr<ChannelSpace>> ChannelPool::take_closed() {
     std::move(end, closed_.end(), std::back_inserter(out));
     closed_.erase(end, closed_.end());
     for (const auto& space : out)
-        if (space->ring != nullptr) space->ring->user = nullptr;
+        if (space->cells != nullptr) space->cells->user = nullptr;
     channels_ -= out.size();
     return out;
 }
 
 Result<std::unique_ptr<ChannelSpace>> ChannelPool::open() {
     std::vector<std::unique_ptr<ChannelSpace>> done;
-    bool wants_ring = false;
+    bool wants_cells = false;
     {
         const std::lock_guard lock(mutex_);
         done = take_closed();
-        wants_ring = ++channels_ > rings_.size() + bare_rings_.size();
+        wants_cells = ++channels_ > cell_sets_.size() + bare_cell_sets_.size();
     }
     // The arena has a lock of its own.
     for (const auto& space : done) arena_->give(space->block);
@@ -35,11 +35,11 @@ Result<std::unique_ptr<ChannelSpace>> ChannelPool::open() {
         --channels_;
         return tl::unexpected(std::move(error));
     };
-    if (wants_ring) {
-        auto ring = arena_->take(mapped_ring_bytes, 0);
-        if (!ring) return refused(std::move(ring).error());
+    if (wants_cells) {
+        auto set = arena_->take(mapped_cell_set_bytes, 0);
+        if (!set) return refused(std::move(set).error());
         const std::lock_guard lock(mutex_);
-        bare_rings_.push_back(ring->place);
+        bare_cell_sets_.push_back(set->place);
     }
     auto block = arena_->take(mapped_channel_bytes, mapped_channel_bytes);
     if (!block) return refused(std::move(block).error());
@@ -54,9 +54,9 @@ void ChannelPool::close(std::unique_ptr<ChannelSpace> space) {
     closed_.push_back(std::move(space));
 }
 
-void ChannelPool::return_ring(ChannelSpace& space, uint64_t position) {
+void ChannelPool::return_cells(ChannelSpace& space, uint64_t position) {
     space.position = position;
-    // Pairs with take_back(): the thread that takes the ring sees the position up to which the
+    // Pairs with take_back(): the thread that takes the set sees the position up to which the
     // reader must have read.
     space.loan.store(Loan::idle, std::memory_order_release);
 }
@@ -67,17 +67,17 @@ Result<> ChannelPool::borrow(ChannelSpace& space) {
                                            std::memory_order_relaxed)) [[likely]]
         return {};
     const std::lock_guard lock(mutex_);
-    // Another thread may have examined the ring and left it, because it was in use.
+    // Another thread may have examined the set and left it, because it was in use.
     if (space.loan.load(std::memory_order_relaxed) == Loan::none) {
-        TUTTI_ASSIGN(space.ring, find_ring());
-        space.ring->user = &space;
+        TUTTI_ASSIGN(space.cells, find_cells());
+        space.cells->user = &space;
     }
     space.loan.store(Loan::used, std::memory_order_relaxed);
     return {};
 }
 
-bool ChannelPool::take_back(Ring& ring) {
-    ChannelSpace& user = *ring.user;
+bool ChannelPool::take_back(CellSet& set) {
+    ChannelSpace& user = *set.user;
     Loan idle = Loan::idle;
     if (!user.loan.compare_exchange_strong(idle, Loan::examined, std::memory_order_acquire,
                                            std::memory_order_relaxed))
@@ -86,29 +86,29 @@ bool ChannelPool::take_back(Ring& ring) {
         user.loan.store(Loan::idle, std::memory_order_release);
         return false;
     }
-    user.ring = nullptr;
+    user.cells = nullptr;
     user.loan.store(Loan::none, std::memory_order_release);
     return true;
 }
 
-Result<ChannelPool::Ring*> ChannelPool::find_ring() {
-    for (const auto& ring : rings_)
-        if (ring->user == nullptr) return ring.get();
-    for (const auto& ring : rings_)
-        if (take_back(*ring)) return ring.get();
-    const SegmentPlace place = bare_rings_.back();
-    TUTTI_TRY(arena_->segments()->back(place, mapped_ring_bytes));
-    bare_rings_.pop_back();
-    auto ring = std::make_unique<Ring>();
-    ring->place = place;
-    ring->data = arena_->segments()->at(place, mapped_ring_bytes);
-    rings_.push_back(std::move(ring));
-    return rings_.back().get();
+Result<ChannelPool::CellSet*> ChannelPool::find_cells() {
+    for (const auto& set : cell_sets_)
+        if (set->user == nullptr) return set.get();
+    for (const auto& set : cell_sets_)
+        if (take_back(*set)) return set.get();
+    const SegmentPlace place = bare_cell_sets_.back();
+    TUTTI_TRY(arena_->segments()->back(place, mapped_cell_set_bytes));
+    bare_cell_sets_.pop_back();
+    auto set = std::make_unique<CellSet>();
+    set->place = place;
+    set->data = arena_->segments()->at(place, mapped_cell_set_bytes);
+    cell_sets_.push_back(std::move(set));
+    return cell_sets_.back().get();
 }
 
-std::size_t ChannelPool::ring_bytes() const {
+std::size_t ChannelPool::cell_set_bytes() const {
     const std::lock_guard lock(mutex_);
-    return rings_.size() * mapped_ring_bytes;
+    return cell_sets_.size() * mapped_cell_set_bytes;
 }
 
 }  // namespace tutti

@@ -1,14 +1,14 @@
 // The memory of the channels from one process to another. A channel has a control line and small
-// cells of its own for as long as it lives. All channels share the large cells: a ring of large
+// cells of its own for as long as it lives. All channels share the large cells: a set of large
 // cells is on loan to the channel that uses it.
 //
-// A channel keeps a loan until another channel needs the ring. The loan is in use only between a
-// reservation and its commit, and idle otherwise. If no ring is free, the pool takes an idle ring
+// A channel keeps a loan until another channel needs the set. The loan is in use only between a
+// reservation and its commit, and idle otherwise. If no set is free, the pool takes an idle set
 // whose messages have all been read from its channel. If there is none, the pool allocates a new
 // one. So no channel ever waits for another, and the pool's memory is that of the large messages
 // that were in flight at once.
 //
-// Threads: any. The thread that drives a channel and the thread that takes its ring synchronise on
+// Threads: any. The thread that drives a channel and the thread that takes its set synchronise on
 // one atomic word; the lock protects state of several channels.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace tutti {
 
 /// The sender's side of one channel's memory.
 struct ChannelSpace {
-    struct Ring {
+    struct CellSet {
         SegmentPlace place;
         std::byte* data = nullptr;
         ChannelSpace* user = nullptr;  // protected by the pool's mutex
@@ -32,7 +32,7 @@ struct ChannelSpace {
 
     Arena::Block block;
     std::atomic<Loan> loan{Loan::none};
-    Ring* ring = nullptr;
+    CellSet* cells = nullptr;
     uint64_t position = 0;  // the channel's position, written before the loan is idle
 };
 
@@ -46,29 +46,29 @@ public:
     /// The sender is destroyed; the pool reuses the memory once the reader has closed too.
     void close(std::unique_ptr<ChannelSpace> space);
 
-    /// Call before writing a large message: space.ring belongs to the channel until return_ring().
-    /// no_memory: the system refuses.
+    /// Call before writing a large message: space.cells belongs to the channel until
+    /// return_cells(). no_memory: the system refuses.
     Result<> borrow(ChannelSpace& space);
     /// Call after publishing the message; position: the next message's.
-    static void return_ring(ChannelSpace& space, uint64_t position);
+    static void return_cells(ChannelSpace& space, uint64_t position);
 
     const std::shared_ptr<Arena>& arena() const { return arena_; }
     /// Bytes of large cells that are backed by memory.
-    std::size_t ring_bytes() const;
+    std::size_t cell_set_bytes() const;
 
 private:
     using Loan = ChannelSpace::Loan;
-    using Ring = ChannelSpace::Ring;
+    using CellSet = ChannelSpace::CellSet;
     std::vector<std::unique_ptr<ChannelSpace>> take_closed();
-    Result<Ring*> find_ring();
-    static bool take_back(Ring& ring);
+    Result<CellSet*> find_cells();
+    static bool take_back(CellSet& set);
 
     const std::shared_ptr<Arena> arena_;
     mutable std::mutex mutex_;
     std::size_t channels_ = 0;                           // open, or closed with the reader still
                                                          // open
-    std::vector<std::unique_ptr<Ring>> rings_;           // backed by memory
-    std::vector<SegmentPlace> bare_rings_;               // not backed by memory yet
+    std::vector<std::unique_ptr<CellSet>> cell_sets_;    // backed by memory
+    std::vector<SegmentPlace> bare_cell_sets_;           // not backed by memory yet
     std::vector<std::unique_ptr<ChannelSpace>> closed_;  // closed by the sender
 };
 

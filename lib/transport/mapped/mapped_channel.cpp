@@ -87,7 +87,7 @@ MappedSender::MappedSender(std::shared_ptr<ChannelPool> pool, std::unique_ptr<Ch
       control_(control_of(memory_)) {}
 
 MappedSender::~MappedSender() {
-    return_ring();
+    return_cells();
     pool_->close(std::move(space_));
 }
 
@@ -110,11 +110,11 @@ std::byte* MappedSender::reserve_large() {
         }
         borrows_ = true;
     }
-    return space_->ring->data + index_of(position_) * mapped_cell_bytes;
+    return space_->cells->data + index_of(position_) * mapped_cell_bytes;
 }
 
-void MappedSender::return_ring() {
-    if (borrows_) ChannelPool::return_ring(*space_, position_);
+void MappedSender::return_cells() {
+    if (borrows_) ChannelPool::return_cells(*space_, position_);
     borrows_ = measures_ = false;
 }
 
@@ -132,9 +132,9 @@ void MappedSender::commit(const Tag& tag, std::size_t bytes) {
     if (bytes <= mapped_inline_bytes)
         std::memcpy(cell.payload, staging_.data(), mapped_inline_bytes);
     else if (bytes > mapped_small_bytes)
-        std::memcpy(cell.payload, &space_->ring->place, sizeof(SegmentPlace));
+        std::memcpy(cell.payload, &space_->cells->place, sizeof(SegmentPlace));
     publish(tag);
-    return_ring();
+    return_cells();
 }
 
 void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes) {
@@ -205,16 +205,17 @@ Receiver::PeekedMessage MappedReceiver::peek(const Tag& expected, std::size_t by
     return {};
 }
 
-// A ring may be in a segment that this process has not mapped yet. Then the message counts as not
-// arrived, and the arrival of the segment wakes a sleeping thread.
+// A set of cells may be in a segment that this process has not mapped yet. Then the message counts
+// as not arrived, and the arrival of the segment wakes a sleeping thread.
 const std::byte* MappedReceiver::large_message(const Cell& cell) {
     SegmentPlace place;
     std::memcpy(&place, cell.payload, sizeof place);
-    if (ring_ == nullptr || place != ring_place_) {
-        ring_ = segments_->at(place, mapped_ring_bytes);
-        ring_place_ = place;
+    if (large_cells_ == nullptr || place != large_cells_place_) {
+        large_cells_ = segments_->at(place, mapped_cell_set_bytes);
+        large_cells_place_ = place;
     }
-    return ring_ == nullptr ? nullptr : ring_ + index_of(position_) * mapped_cell_bytes;
+    return large_cells_ == nullptr ? nullptr
+                                   : large_cells_ + index_of(position_) * mapped_cell_bytes;
 }
 
 void MappedReceiver::release() {

@@ -1,16 +1,16 @@
-// A channel through memory that both sides map: a ring of cells that one side writes and the other
-// side reads. One cache line per cell holds the turn, the tag and, for tiny messages, the payload,
-// so a message of up to 24 bytes moves one cache line.
+// A channel through memory that both sides map: cells in a circle, which one side writes and the
+// other side reads. One cache line per cell holds the turn, the tag and, for tiny messages, the
+// payload, so a message of up to 24 bytes moves one cache line.
 //
 //   [control line][cell headers, 128 bytes apart][4 KiB per cell]
 //
 // Larger messages use cells of 128 KiB that the channels of a pair of processes share
-// (channel_pool.h); then the cell's header holds the place of the ring instead of a payload.
+// (channel_pool.h); then the cell's header holds the place of those cells instead of a payload.
 //
 // Turns: cell i starts at turn i. For the message at position p (cell p mod cells) the writer waits
 // for turn p and publishes p + 1; the reader waits for p + 1 and releases with p + cells. Both only
 // compare a turn with the value they expect. No number that the peer writes becomes a length, and
-// the reader uses a place only if the whole ring is inside a segment that is mapped here.
+// the reader uses a place only if all these cells are inside a segment that is mapped here.
 #pragma once
 
 #include <array>
@@ -36,8 +36,8 @@ inline constexpr std::size_t mapped_channel_bytes = 4096 + mapped_cells * mapped
 /// times as fast as ordinary stores; a kernel computes as long either way, so its gain is smaller.
 inline constexpr std::size_t mapped_streaming_bytes = 16 * 1024;
 inline constexpr double mapped_copy_gain = 3.5, mapped_kernel_gain = 2;
-/// The ring of large cells that the pool lends to a channel.
-inline constexpr std::size_t mapped_ring_bytes = mapped_cells * mapped_cell_bytes;
+/// The set of large cells that the pool lends to a channel.
+inline constexpr std::size_t mapped_cell_set_bytes = mapped_cells * mapped_cell_bytes;
 
 /// The same for every transport with these channels, except for the latency.
 inline Capabilities mapped_capabilities(double latency_us) {
@@ -93,14 +93,14 @@ public:
     void push(const Tag& tag, const std::byte* data, std::size_t bytes) override;
     bool drained() override { return true; }
     bool all_sent() override { return true; }
-    void cancel() override { return_ring(); }
+    void cancel() override { return_cells(); }
     void arm(bool on) override;
     /// no_memory: the system refuses memory for large messages.
     Code health() const override;
 
 private:
     std::byte* reserve_large();
-    void return_ring();
+    void return_cells();
     void publish(const Tag& tag);
 
     std::shared_ptr<ChannelPool> pool_;
@@ -143,8 +143,8 @@ private:
     detail::ChannelControl* const control_;
     const int process_;
     uint64_t position_ = 0;
-    SegmentPlace ring_place_;  // of the large cells that were used last, and
-    const std::byte* ring_ = nullptr;
+    SegmentPlace large_cells_place_;  // of the large cells that were used last, and
+    const std::byte* large_cells_ = nullptr;
 };
 
 }  // namespace tutti
