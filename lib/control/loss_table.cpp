@@ -26,17 +26,17 @@ bool LossTable::is_gone(Rank peer) const {
     return left_.count(peer) > 0 || lost_.count(peer) > 0 || unreachable_.count(peer) > 0;
 }
 
-Rank LossTable::next_on_ring() const {
+Rank LossTable::next_rank() const {
     Rank next = rank_;
     do next = (next + 1) % size_;
     while (next != rank_ && (cut_off_.count(next) > 0 || is_gone(next)));
     return next == rank_ ? nobody : next;
 }
 
-LossTable::ForRing LossTable::for_ring(Rank lost) {
-    ForRing tell;
+LossTable::ForNext LossTable::for_next(Rank lost) {
+    ForNext tell;
     if (lost_.empty()) return tell;
-    tell.next = next_on_ring();
+    tell.next = next_rank();
     if (tell.next == nobody) return tell;
     const bool all = std::exchange(told_, tell.next) != tell.next;
     for (const auto& [peer, cause] : lost_)

@@ -2,7 +2,8 @@
 // others: a state machine without I/O, events in, actions out.
 //
 // The message of a loss takes two ways. It floods the control tree, in which any rank may be gone.
-// It also goes round the ring of all remaining ranks: each tells the next one of every loss.
+// It also goes from each remaining rank to the next one, by number, and from the last to the first:
+// each tells the next of every loss.
 #pragma once
 
 #include <map>
@@ -21,12 +22,12 @@ public:
     LossTable(Rank rank, Rank size) : rank_(rank), size_(size) {}
 
     /// A process has ended, or another rank has said so. True if that is new: then the caller tells
-    /// the neighbours in the tree, and the next rank on the ring (for_ring).
+    /// the neighbours in the tree, and the next rank (for_next).
     bool mark_lost(Rank peer, std::string cause);
     /// That rank has said that its process ends in order.
     void note_leaving(Rank peer) { left_.insert(peer); }
     /// No message can reach that rank. ended: no process listens there any more. True if the caller
-    /// must tell the communicators that the rank is unreachable. The next rank on the ring may have
+    /// must tell the communicators that the rank is unreachable. The next rank may have
     /// changed.
     bool cut_off(Rank peer, bool ended);
     /// A detour to that rank has ended. True if the caller must connect again: the process has
@@ -35,13 +36,13 @@ public:
     /// True if a rank has ended, in order or not.
     bool is_gone(Rank peer) const;
 
-    /// Losses that the next rank on the ring has yet to hear of.
-    struct ForRing {
+    /// Losses that the next rank has yet to hear of.
+    struct ForNext {
         Rank next = nobody;  // nobody: no other rank remains
         std::vector<Rank> lost;
     };
     /// lost: the new loss, nobody if there is none. The losses returned count as told.
-    ForRing for_ring(Rank lost);
+    ForNext for_next(Rank lost);
 
     /// Leaving will not wait for that rank: it is lost, or does not answer.
     void stop_waiting_for(Rank rank) { not_waited_for_.insert(rank); }
@@ -52,7 +53,7 @@ public:
     const std::set<Rank>& unreachable() const { return unreachable_; }
 
 private:
-    Rank next_on_ring() const;
+    Rank next_rank() const;
 
     const Rank rank_, size_;
     std::map<Rank, std::string> lost_;  // with the cause
@@ -60,7 +61,7 @@ private:
     std::set<Rank> unreachable_;        // no process listens at their address any more
     std::set<Rank> cut_off_;            // no message could reach them
     std::map<Rank, int> ended_detours_;
-    Rank told_ = nobody;  // the next rank on the ring, told of every loss
+    Rank told_ = nobody;  // the next rank, told of every loss
     std::set<Rank> not_waited_for_;
 };
 

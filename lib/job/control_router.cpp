@@ -126,7 +126,7 @@ void ControlRouter::handle_leaving(Rank from) {
     control_.retire(from);
     const auto lock = clients_.hold();
     losses_.note_leaving(from);
-    pass_losses_round(nobody);
+    pass_losses_on(nobody);
 }
 
 void ControlRouter::link_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
@@ -144,7 +144,7 @@ void ControlRouter::mark_lost(Rank peer, const std::string& cause, Rank except) 
     if (!losses_.mark_lost(peer, cause)) return;
     transports_.peer_gone(peer);
     control_.flood(encode_loss(peer, cause), except);
-    pass_losses_round(peer);
+    pass_losses_on(peer);
     if (clients_.empty())
         return assembly_.fail_start(
             {Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)});
@@ -153,9 +153,9 @@ void ControlRouter::mark_lost(Rank peer, const std::string& cause, Rank except) 
 
 // With the clients' lock held. Before the job is complete, the ends of the tree's connections
 // suffice.
-void ControlRouter::pass_losses_round(Rank lost) {
+void ControlRouter::pass_losses_on(Rank lost) {
     if (clients_.empty() && !leaving_) return;
-    const LossTable::ForRing tell = losses_.for_ring(lost);
+    const LossTable::ForNext tell = losses_.for_next(lost);
     for (const Rank peer : tell.lost) {
         Bytes message = encode_loss(peer, losses_.lost().at(peer));
         if (!control_.send(tell.next, message)) detours_.add(tell.next, std::move(message));
@@ -165,7 +165,7 @@ void ControlRouter::pass_losses_round(Rank lost) {
 void ControlRouter::replay_losses(EndpointClient& client) {
     for (auto& [peer, cause] : losses_.lost()) client.peer_lost(peer, cause);
     for (const Rank peer : losses_.unreachable()) client.unreachable(peer);
-    pass_losses_round(nobody);
+    pass_losses_on(nobody);
 }
 
 void ControlRouter::open_detour(Rank to) {
@@ -186,7 +186,7 @@ void ControlRouter::cut_off(Rank peer, const Error& why) {
     const auto lock = clients_.hold();
     detours_.close(peer);
     const bool unreachable = losses_.cut_off(peer, why.code == Code::peer_lost && why.rank == peer);
-    pass_losses_round(nobody);
+    pass_losses_on(nobody);
     if (unreachable) clients_.unreachable(peer);
 }
 

@@ -22,7 +22,7 @@ namespace tutti {
 
 /// Every message that this rank sends or passes on goes directly to its destination if there is a
 /// connection, else along the tree, else by a detour. Every loss is told once to the neighbours in
-/// the tree, to the next rank on the ring and to the communicators.
+/// the tree, to the next rank and to the communicators.
 ///
 /// The clients' lock guards the losses, so that a communicator that is added hears of each loss
 /// exactly once. send() takes no lock of this class: callers hold locks of communicators.
@@ -71,7 +71,7 @@ private:
     void handle_returned(const TreeMessage& message);
     void handle_leaving(Rank from);
     bool pass_on(Rank to, ByteView message);
-    void pass_losses_round(Rank lost);
+    void pass_losses_on(Rank lost);
     void cut_off(Rank peer, const Error& why);
 
     const Config& config_;

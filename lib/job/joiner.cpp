@@ -26,7 +26,7 @@ constexpr int64_t publish_ms = 60'000;  // if joining has no deadline
 constexpr int64_t look_up_ms = 200;     // of the parent's record, between checks for failures
 constexpr unsigned call_again_us = 20'000;
 constexpr int64_t close_ms = 1000;
-constexpr Rank ring_known = 4;  // ranks after this one, whose records it looks up at the start
+constexpr Rank next_known = 4;  // ranks after this one, whose records it looks up at the start
 
 // If there are several networks, the one towards the store is taken to lead to the other ranks.
 std::string address_on_the_way(const Config& config, Deadline deadline) {
@@ -126,7 +126,7 @@ Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
     if (config_.rank != 0) TUTTI_TRY(connect_parent());
     Joined joined;
     auto assembled = assemble(joined.intrinsics);
-    if (assembled) look_up_ring();
+    if (assembled) look_up_next();
     if (!tuning) return tl::unexpected(std::move(tuning).error());
     TUTTI_TRY(assembled);
     parts_.directory.withdraw_will();
@@ -345,11 +345,11 @@ bool Joiner::wait_until(Done done) {
     return true;
 }
 
-// A rank that ends may take the store along, so look up the next ranks on the ring now.
-void Joiner::look_up_ring() {
+// A rank that ends may take the store along, so look up the next ranks now.
+void Joiner::look_up_next() {
     const bool of_launcher = config_.store_hosted && !config_.store_in_job;
     const bool outlives_ranks = of_launcher || !config_.store.starts_with("tcp:");
-    const Rank most = outlives_ranks ? 0 : std::min(ring_known, config_.size - 1);
+    const Rank most = outlives_ranks ? 0 : std::min(next_known, config_.size - 1);
     for (Rank step = 1; step <= most; ++step) {
         const auto record = parts_.directory.find((config_.rank + step) % config_.size, deadline_);
         if (!record) return log::info("rank {}: {}", config_.rank, record.error().message);

@@ -71,7 +71,7 @@ private:
     void state_distance(int parent_fd) const;
     Result<> assemble(JoinedIntrinsics& intrinsics);
     JoinedIntrinsics join_intrinsics() const;
-    void look_up_ring();
+    void look_up_next();
     template <typename Done>
     bool wait_until(Done done);
     Deadline store_patience() const;

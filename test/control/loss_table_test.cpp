@@ -77,11 +77,11 @@ private:
         if (!losses(rank).mark_lost(peer, "ended")) return;
         for (const Rank neighbour : neighbours(rank))
             if (neighbour != from) wire_.push_back({rank, neighbour, loss_of(peer)});
-        tell_ring(rank, peer);
+        tell_next(rank, peer);
     }
 
-    void tell_ring(Rank rank, Rank peer) {
-        const auto tell = losses(rank).for_ring(peer);
+    void tell_next(Rank rank, Rank peer) {
+        const auto tell = losses(rank).for_next(peer);
         for (const Rank lost : tell.lost)
             if (linked(rank, tell.next) && there(tell.next))
                 wire_.push_back({rank, tell.next, loss_of(lost)});
@@ -99,7 +99,7 @@ private:
         }
         queue(rank).close(to);
         losses(rank).cut_off(to, true);
-        tell_ring(rank, nobody);
+        tell_next(rank, nobody);
     }
 
     void deliver(std::size_t pick) {
@@ -118,7 +118,7 @@ private:
             return;
         }
         losses(message.to).note_leaving(message.from);
-        tell_ring(message.to, nobody);
+        tell_next(message.to, nobody);
     }
 
     const Rank size_;
@@ -173,26 +173,25 @@ TEST_CASE("losses: a rank that leaves in order is not lost, and one that is lost
     CHECK(losses.not_waited_for() == std::set<Rank>{2, 3});
 }
 
-TEST_CASE(
-    "losses: the ring passes over ranks that are gone or cut off, and tells its next of all") {
+TEST_CASE("losses: the next rank is not gone nor cut off, and is told of all") {
     LossTable losses(2, 5);
-    CHECK(losses.for_ring(nobody).next == nobody);
+    CHECK(losses.for_next(nobody).next == nobody);
     REQUIRE(losses.mark_lost(0, "ended"));
-    auto tell = losses.for_ring(0);
+    auto tell = losses.for_next(0);
     CHECK((tell.next == 3 && tell.lost == std::vector<Rank>{0}));
     REQUIRE(losses.mark_lost(1, "ended"));
-    tell = losses.for_ring(1);
+    tell = losses.for_next(1);
     CHECK((tell.next == 3 && tell.lost == std::vector<Rank>{1}));
     // Its host does not answer: that is no end, but there is another next rank.
     CHECK_FALSE(losses.cut_off(3, false));
     CHECK_FALSE(losses.is_gone(3));
-    tell = losses.for_ring(nobody);
+    tell = losses.for_next(nobody);
     CHECK((tell.next == 4 && tell.lost == std::vector<Rank>{0, 1}));
-    CHECK(losses.for_ring(nobody).lost.empty());
+    CHECK(losses.for_next(nobody).lost.empty());
     CHECK(losses.cut_off(4, true));
     CHECK_FALSE(losses.cut_off(4, true));
     CHECK(losses.unreachable() == std::set<Rank>{4});
-    CHECK(losses.for_ring(nobody).next == nobody);
+    CHECK(losses.for_next(nobody).next == nobody);
 }
 
 TEST_CASE("losses: the end of a detour is looked into a few times, of a rank that is there") {
