@@ -101,7 +101,7 @@ void add_how(CLI::App& app, Options& o, Texts& t) {
         ->check(CLI::Range(1, 16));
     app.add_flag("--async", o.async, "measure non-blocking operations: start, then wait");
     app.add_option("--streams", o.streams,
-                   "number of operations in flight, each on its own stream (implies --async)")
+                   "number of operations in flight, each on its own ring (implies --async)")
         ->type_name("K")
         ->check(CLI::Range(1, 1024));
     app.add_option_function<std::string>(

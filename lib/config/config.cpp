@@ -165,7 +165,7 @@ constexpr ConfigKey keys[] = {
     {"secret_file", "path", "The path of a file or pipe that holds the secret.", set_secret_file},
     {"transport", "comma list: shm,tcp",
      "The transports that tutti may use, in order of preference.", set_transport},
-    {"nrings", "1 … 16", "The number of streams whose operations run at the same time.",
+    {"nrings", "1 … 16", "The number of rings. Operations on different rings run at the same time.",
      set_nrings},
     {"timeout_ms", "0 …", "The deadline of each operation in milliseconds; 0: no deadline.",
      set_timeout},
@@ -191,7 +191,7 @@ constexpr ConfigKey keys[] = {
      "The libfabric provider for the transport ofi. If empty, tutti chooses one.",
      [](Config& c, std::string_view v) -> Result<> { return c.ofi_provider = v, Result<>{}; }},
     {"fabric_ports", "1 … 16",
-     "The number of UCX workers or libfabric endpoints of each rank. Streams take turns on them.",
+     "The number of UCX workers or libfabric endpoints of each rank. Rings take turns on them.",
      [](Config& c, std::string_view v) { return set_number(c.fabric_ports, v, 1, 16); }},
     {"host_id", "text",
      "A name for the host of this rank. Ranks of one machine with different names act as if they "

@@ -100,7 +100,7 @@ void FlatBoards::handle_contribution(const Header& header, const Arrival& arriva
     SlotStream* const place = board->stream(header.lane);
     if (!belongs || !place || header.bytes > flat_max_bytes || (header.bytes > 0 && !arrival.data))
         return port_.report_protocol_error(
-            peer, fmt::format("it sent {} bytes to stream {} of a flat group that has no slot for "
+            peer, fmt::format("it sent {} bytes to ring {} of a flat group that has no slot for "
                               "them",
                               header.bytes, header.lane));
     SlotStream& stream = *place;

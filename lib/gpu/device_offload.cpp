@@ -110,9 +110,9 @@ Result<> DeviceOffload::may_block(const Call& call, uint32_t stream) const {
     if (!DeviceGroupBatch::here().holds(launcher_, stream)) [[likely]]
         return {};
     return fail(Code::invalid,
-                "{} would wait for calls on stream {} that tutti_launch_end has not launched yet",
+                "{} would wait for calls on ring {} that tutti_launch_end has not launched yet",
                 collective_name(call.collective), stream)
-        .advice("call tutti_launch_end first, or use the non-blocking function or another stream");
+        .advice("call tutti_launch_end first, or use the non-blocking function or another ring");
 }
 
 Result<> DeviceOffload::may_wait(const Request& request) const {

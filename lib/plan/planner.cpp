@@ -74,8 +74,8 @@ Result<> Planner::check_arguments(const Call& call, int stream) const {
             .advice("give a rank from 0 to {}", place_.size - 1);
     TUTTI_TRY(check_lengths(call, place_.size));
     if (stream >= config_.nrings)
-        return fail(Code::invalid, "stream {} is out of range", stream)
-            .advice("give a stream from 0 to {}, or raise TUTTI_NRINGS on every rank",
+        return fail(Code::invalid, "ring {} is out of range", stream)
+            .advice("set opts.stream from 0 to {}, or raise TUTTI_NRINGS on every rank",
                     config_.nrings - 1);
     return {};
 }

@@ -1,4 +1,4 @@
-// The flight recorder: a ring buffer of a communicator's last operations. Errors name a call from
+// The flight recorder: a communicator's last 1,024 operations. Errors name a call from
 // it, other threads compare a peer's call with it (a mismatch), and people read it after a hang.
 #pragma once
 

@@ -61,7 +61,7 @@ TEST_CASE("capi: dtypes, operators, roots and streams out of range are named wit
     opts.stream = 2;
     tutti_request* request = nullptr;
     expect_invalid(tutti_iallreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, &opts, &request),
-                   "stream 2 is out of range");
+                   "ring 2 is out of range");
     REQUIRE(request == nullptr);
 }
 

@@ -71,7 +71,7 @@ void GroupHost::answer(const JoinRequest& request) const {
         hello.rank >= offer.size)
         reply = {
             .code = Code::invalid,
-            .text = fmt::format("flat: rank {} of {} with {} streams asked for the group of {} "
+            .text = fmt::format("flat: rank {} of {} with {} rings asked for the group of {} "
                                 "ranks with {}",
                                 hello.rank, hello.size, hello.streams, offer.size, offer.streams)};
     std::vector<int> fds;

@@ -1,7 +1,7 @@
 // A host's collective on device memory, tile by tile: while the wire has one tile, the next comes
 // from the device and the one before goes back to it. Pinned memory holds a few tiles. A tile here
-// is one fill of a slot (Window), which is several of the schedule's own tiles. Other ranks need
-// not fill theirs alike, because messages have the size of the schedule's tiles.
+// is one fill of a slot (Window), which is several of the schedule's own tiles. Other ranks do
+// not notice, because messages have the size of the schedule's tiles.
 #pragma once
 
 #include <memory>

@@ -35,7 +35,7 @@ Result<> check_flat_group(const GroupRequest& group, const FlatLimits& limits) {
         return fail(Code::unsupported, "flat: {} ranks are not supported", group.size)
             .advice("use {} to {} ranks", limits.least_ranks, limits.most_ranks);
     if (group.streams < 1 || group.streams > flat_max_streams)
-        return fail(Code::unsupported, "flat: {} streams are not supported", group.streams)
+        return fail(Code::unsupported, "flat: {} rings are not supported", group.streams)
             .advice("set TUTTI_NRINGS to 1 to {}", flat_max_streams);
     if (group.rank < 0 || group.rank >= group.size)
         return fail(Code::invalid, "flat: rank {} is out of range", group.rank)

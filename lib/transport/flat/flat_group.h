@@ -27,8 +27,8 @@ public:
     Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override {
         TUTTI_ASSIGN(const std::size_t bytes, flat_contribution_bytes(*this, shape));
         if (shape.stream >= member_->streams.size())
-            return fail(Code::invalid, "flat: stream {} is out of range", shape.stream)
-                .advice("give a stream from 0 to {}", member_->streams.size() - 1);
+            return fail(Code::invalid, "flat: ring {} is out of range", shape.stream)
+                .advice("give a ring from 0 to {}", member_->streams.size() - 1);
         if (shape.root < 0 || shape.root >= member_->size)
             return fail(Code::invalid, "flat: root {} is out of range", shape.root)
                 .advice("give a rank from 0 to {}", member_->size - 1);
