@@ -3,9 +3,9 @@
 
 namespace tutti {
 
-/// Several ring allreduces at once, each on its segment of the data: half of the lanes go round
-/// forward, half backward. Where the hosts are known, each ring goes host after host, and a
-/// pair of lanes crosses between hosts through other ranks than the next pair.
+/// Several ring allreduces at once, each on its own chunks: half of the lanes go round forward,
+/// half backward. If the hosts are known, each ring goes host after host, and a pair of lanes
+/// crosses between hosts through other ranks than the next pair.
 /// Chunks: ranks × 2 × lanes, in 2 × lanes lanes. Any rank count ≥ 1, any hosts; not in rank
 /// order.
 /// Credits: 2. In place and out of place. Generated in O(n) per lane.

@@ -2,8 +2,8 @@
  * @file plans.h
  * @brief Persistent operations: bound once, run many times. Part of tutti.h, which includes it.
  *
- * A plan is a collective on a communicator with all arguments but the buffers. A run of it allocates
- * nothing, takes no lock and looks nothing up. MPI's counterpart is MPI_Allreduce_init.
+ * A plan is a collective on a communicator with all arguments but the buffers. A run of it
+ * allocates nothing, takes no lock and looks nothing up. MPI's counterpart is MPI_Allreduce_init.
  *
  * The arguments, the rules for buffers and the errors are those of the collective of the same name.
  * Collective: all ranks make the same plans in the same order, and start them in the same order
@@ -85,8 +85,8 @@ TUTTI_API tutti_status tutti_plan_scan(tutti_comm* comm, size_t count, tutti_dty
 TUTTI_API tutti_status tutti_plan_exscan(tutti_comm* comm, size_t count, tutti_dtype dtype,
                                          tutti_op op, const tutti_call_opts* opts,
                                          tutti_plan** plan);
-/** Starts a run on these buffers, which may be others in each run; the request owns them until it is
- *  done. INVALID while the previous run is not done. */
+/** Starts a run on these buffers, which may be others in each run; the request owns them until it
+ *  is done. INVALID while the previous run is not done. */
 TUTTI_API tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
                                         tutti_request** request);
 /** Runs the plan and waits for it. INVALID while a run that was started is not done. */

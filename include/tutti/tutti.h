@@ -233,8 +233,8 @@ TUTTI_API tutti_status tutti_comm_explain(tutti_comm* comm, const char* collecti
  *  for tutti_comm_explain. */
 TUTTI_API const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_t count,
                                            tutti_dtype dtype, tutti_op op);
-/** Writes the flight recorder (the last 1,024 operations) as JSON lines to a file descriptor, oldest
- *  first (docs/how-to/debug-a-hang.md). SYSTEM: the descriptor refused the data. */
+/** Writes the flight recorder (the last 1,024 operations) as JSON lines to a file descriptor,
+ *  oldest first (docs/how-to/debug-a-hang.md). SYSTEM: the descriptor refused the data. */
 TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -39,8 +39,8 @@ LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reduce
                       std::size_t message_bytes);
 
 /// Tile t of a whole message has its t-th tile_elements elements, cut into chunks. Tile t of blocks
-/// has the t-th tile_elements elements of every block. Of blocks of different lengths the longest
-/// decides the number of tiles; shorter ones have no elements in the last tiles.
+/// has the t-th tile_elements elements of every block. If blocks have different lengths, the
+/// longest decides the number of tiles; shorter ones have no elements in the last tiles.
 class Layout {
 public:
     struct Piece {

@@ -4,7 +4,7 @@
 // smallest port.
 //
 // A message arrives whole or not at all, and messages may overtake each other. A small message
-// arrives with its payload (MPI's eager protocol). Of a large one the header arrives first, and the
+// arrives with its payload (MPI's eager protocol). The header of a large one arrives first, and the
 // engine fetches the payload into the operation's memory (the rendezvous protocol): without a copy,
 // and without memory for a message that no operation waits for. Or the payload arrives in
 // pieces, and the engine must say during the first piece's event where the port writes them.

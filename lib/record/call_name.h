@@ -1,6 +1,6 @@
 // The name of an operation that consists of several collectives, such as a trainer's step. The
 // operation begins with a barrier of that name. A rank that calls another operation then gets a
-// mismatch error that names both, not one about the first collective in which they differ. Where a
+// mismatch error that names both, not one about the first collective in which they differ. If a
 // barrier would take too long, each collective's tag carries the name's number and its hash
 // instead.
 #pragma once

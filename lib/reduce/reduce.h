@@ -74,7 +74,7 @@ inline constexpr std::size_t max_mover_bytes = 64;
 /// Chooses the kernels of one (dtype, op) at bind time.
 ///
 /// Integers wrap; their avg divides the wrapped sum toward zero. max and min return a NaN unchanged
-/// (of two, a's) and order +0 above -0. Of two NaNs, sum and prod return a's payload, quiet. 16-
+/// (of two, a's) and order +0 above -0. From two NaNs, sum and prod return a's payload, quiet. 16-
 /// and 8-bit floats round to nearest even once, in the final result. Beyond the largest finite
 /// value they become infinite; float8_e4m3 (the "fn" variant, which has no infinity) becomes NaN,
 /// as in PyTorch and ml_dtypes. avg of floats divides in the accumulator, before that rounding.

@@ -169,8 +169,8 @@ TEST_CASE("issue: a time-out past all time is none") {
     }
 }
 
-// A leaf of a gather sends and returns: nobody asks again because of it. Of those that are late,
-// rank 0 hears of itself first.
+// A leaf of a gather sends and returns, so no rank asks again because of it. Rank 0 hears first
+// that it is late itself, then that the others are.
 TEST_CASE("issue: who came late is not named at the deadline in place of who never came") {
     Job job{4, "inproc"};
     job.change = [](Config& config) { config.timeout_ms = 2400; };

@@ -62,7 +62,7 @@ struct Ranks {
             all.push_back(std::make_unique<Member>(r, size, wire, clock_ns));
     }
     Member& operator[](Rank rank) { return *all[static_cast<std::size_t>(rank)]; }
-    /// After its last operation. What is on its way to it by now is dropped.
+    /// The rank leaves after its last operation. Messages that are on their way to it are dropped.
     void leave(Rank rank, uint64_t last) {
         (*this)[rank].failure_protocol.send_bye(last);
         gone.insert(rank);

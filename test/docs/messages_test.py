@@ -1,6 +1,6 @@
 """Messages that the troubleshooting page quotes are texts of the sources.
 
-A format string is cut at its placeholders. Of each quoted message, nearly all words must lie in such pieces: a message
+A format string is cut at its placeholders. Nearly all words of each quoted message must lie in such pieces: a message
 that is reworded in the sources and not on the page fails.
 """
 import os

@@ -206,7 +206,7 @@ TEST_CASE("recorder: tells what a barrier is for") {
     REQUIRE(CallName::of("") == CallName());
     for (const char* text : {"sixteen letters.", "sixteen letterss", "a-b", "naïve", "a\nb"})
         REQUIRE(!CallName::of(text));
-    // Whatever comes from a wire is some text.
+    // Any bits from a wire give some text.
     tag.count = ~uint64_t{0};
     tag.root = -1;
     REQUIRE(describe_call(tag) == "barrier 'zzzzzzzzzzzzzzz' #12");

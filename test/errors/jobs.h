@@ -16,7 +16,7 @@ namespace test = tutti::test;
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-/// A configuration that destroys itself. What cannot be set is told to the ledger.
+/// A configuration that destroys itself. The ledger gets the errors of settings that are refused.
 class Configuration {
 public:
     Configuration(Ledger& ledger, const Settings& settings);

@@ -76,8 +76,8 @@ void mismatch(tutti_comm* comm) {
         {"barrier", [&] { return tutti_barrier(comm); }},
     };
     if (argument == "root") {
-        // Everyone but the last believes in root 0. Whoever returns hears of it in a later call:
-        // the first that the news reaches, since one in between may well have found all it needs.
+        // All ranks but the last give root 0. A rank whose broadcast returns gets the mismatch in a
+        // later call, and not always in the next one, which may have found all that it needs.
         tutti_status status =
             tutti_broadcast(comm, x.data(), 100, TUTTI_FLOAT32, odd ? ranks - 1 : 0);
         for (int i = 0; i < 3 && status == TUTTI_OK; ++i) status = sum(comm);
@@ -381,8 +381,8 @@ void exits_on_error(tutti_comm* comm) {
     std::exit(0);
 }
 
-// Rank 1 is stopped when rank 0 first wants to reach it, for what the argument says. What comes
-// before needs no channel within a host.
+// Rank 1 is stopped when rank 0 first wants to reach it, for the purpose that the argument names.
+// The calls before that need no channel within a host.
 void stopped(tutti_comm* comm) {
     int pid = getpid(), both = 0;
     if (tutti_allreduce(comm, &pid, &both, 1, TUTTI_INT32, TUTTI_SUM) != TUTTI_OK) return;

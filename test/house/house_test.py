@@ -18,6 +18,7 @@ GLOSSARY = SOURCE / "docs" / "reference" / "glossary.md"
 CONFIGURATION = SOURCE / "docs" / "reference" / "configuration.md"
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
+MAX_HEADER_COLUMNS = 100
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
@@ -331,6 +332,12 @@ class Sizes(unittest.TestCase):
                 if (n := len(read(p).splitlines())) > MAX_FILE_LINES}
         self.assertEqual(long, {})
 
+    def test_no_line_of_a_public_header_is_too_long(self):
+        long = [f"{name_of(path)}:{number}: {len(line)} columns" for path in sources({".h", ".hpp"})
+                if name_of(path).startswith("include/")
+                for number, line in enumerate(read(path).splitlines(), 1) if len(line) > MAX_HEADER_COLUMNS]
+        self.assertEqual(long, [])
+
     def test_no_function_is_too_long(self):
         long = [f"{name_of(path)}:{line}: {length} lines" for path in sources({".cpp", ".c"})
                 for line, length in long_functions(read(path))]
@@ -399,6 +406,12 @@ class Comments(unittest.TestCase):
                  for path in paths for line, text in blocks(read(path)) if measures.is_headless(text)]
         self.assertEqual(found, [], "name the actor; docs/reference/glossary.md has the words")
 
+    def test_no_later_sentence_opens_with_such_a_clause(self):
+        found = [f"{name_of(path)}:{line}: {sentence[:70]}" for path in sources()
+                 for line, text in measures.comment_blocks(read(path))
+                 if (sentence := measures.headless_sentence(text))]
+        self.assertEqual(found, [], "name the actor; docs/reference/glossary.md has the words")
+
     def test_a_headless_clause_is_told_from_a_question_and_a_sentence(self):
         for text in ("What a call leaves goes out later.", "Who is leaving may be called.", "Nobody waits for it.",
                      "Where it is not there.", "Of a mismatch each rank hears once."):
@@ -406,6 +419,11 @@ class Comments(unittest.TestCase):
         for text in ("What does the peer lack?", "Where the kernel lacks it, the ring falls back.", "The peer's own.",
                      "Whatever the peer sends is checked.", "However long it takes."):
             self.assertFalse(measures.is_headless(text), text)
+
+    def test_a_later_headless_sentence_is_seen(self):
+        self.assertEqual(measures.headless_sentence("The lane sends. What is left goes out later."), "What is left goes out later.")
+        for text in ("The lane sends. The rest waits.", '"MESSAGE. What to do: ADVICE"', "Ask. What does the peer lack?"):
+            self.assertIsNone(measures.headless_sentence(text), text)
 
     def test_blocks_are_seen_whole(self):
         self.assertEqual(list(measures.comment_blocks("int a;\n/// One\n/// two.\nint b;  // not a block\n/* Three\n * four. */\n")),

@@ -1,5 +1,5 @@
-// Every entry point of the driver and of NCCL fails, each in its turn: early, and in the middle of
-// things. Whatever it is, no rank hangs, all that fail say why, nothing is left behind, and the
+// Every entry point of the driver and of NCCL fails, each in its turn, early and in the middle of
+// operations. No rank hangs then, every rank that fails says why, nothing is left behind, and the
 // process can go on.
 #include <array>
 #include <type_traits>

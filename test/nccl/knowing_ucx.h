@@ -1,6 +1,6 @@
-// A stand-in for a UCX that was built with CUDA: the UCX of this machine, which says so. Where it
-// is given a device's memory it moves the host's memory under that, and it must be told which is
-// which.
+// A stand-in for a UCX that was built with CUDA: the UCX of this machine, which says so. If a call
+// passes device memory, it moves the host memory that stands in for it; the caller must tell it
+// which memory is a device's.
 #pragma once
 
 #include <atomic>

@@ -54,7 +54,8 @@ public:
         std::string path;
         int rank = 0, size = 1;
     };
-    /// Every rank's wish; waits for all. By key, then by rank. Of size 0: stop() said so.
+    /// Waits for the colors and keys of all ranks. Orders by key, then by rank. The result has size
+    /// 0 if stop() ended the wait.
     Meeting split(int color, int key, const std::function<bool()>& stop);
     SharedRanks(const std::string& path, int rank, int size);
     ~SharedRanks();

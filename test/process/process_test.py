@@ -368,7 +368,7 @@ class Communicators(Processes):
             grown = re.findall(r"files (-?\d+), shared KiB (-?\d+), heap KiB (-?\d+)", out)[0]
             self.assertLessEqual(int(grown[0]), 0, out)
             self.assertLessEqual(int(grown[1]), 1024, out)
-            # Of each, a few bytes: its number, in the ranges that are gone.
+            # Each costs a few bytes: its number, in the ranges that are gone.
             self.assertLessEqual(int(grown[2]), 512 if transport == "shm" else 1024, out)
 
 

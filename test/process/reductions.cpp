@@ -48,8 +48,8 @@ Matrices product(int last, std::size_t length) {
     return result;
 }
 
-// Rank order, or a refusal that says why. Which algorithms reorder is not asked of the catalog: one
-// that does and does not say so gives a wrong product.
+// Each algorithm combines in rank order, or refuses and says why. The test does not ask the catalog
+// which algorithms reorder: one that does so and does not say so gives a wrong product.
 void ordered(tutti_comm* comm) {
     const Members here(comm);
     tutti_op_spec spec = TUTTI_OP_SPEC_INIT;
@@ -87,7 +87,7 @@ struct SmallFloat {
     int mantissa_bits, bias;
 };
 
-// To nearest even, at once. Of values from 1 on that are in range.
+// Rounds to nearest even, once. For values that are at least 1 and in range.
 uint16_t encode(const SmallFloat& type, double value) {
     int exponent = std::ilogb(value);
     double units = std::nearbyint(std::ldexp(value, type.mantissa_bits - exponent));

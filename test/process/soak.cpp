@@ -251,7 +251,7 @@ void several(tutti_comm* comm, Random& random, Random& own) {
     for (const auto& run : runs) run->finish(own);
 }
 
-/// Everyone to the next but so many, of whatever size, and from there.
+/// Each rank sends a message of random size to the rank at a random distance, and receives one.
 void messages(tutti_comm* comm, Random& random, Random& own) {
     const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
     const int distance = static_cast<int>(draw(random, static_cast<std::size_t>(size)));

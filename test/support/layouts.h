@@ -39,9 +39,9 @@ inline std::vector<Layout> host_layouts(Rank ranks) {
     return layouts;
 }
 
-/// Uneven and scattered, however many ranks: hosts of eight on average, and no host of more than
-/// some twenty. What two levels take grows with the largest host times the square of the number of
-/// hosts.
+/// Uneven and scattered hosts for any number of ranks: eight ranks on average, and some twenty at
+/// most, because the time of two levels grows with the largest host times the square of the number
+/// of hosts.
 inline Hosts scattered_hosts(Rank ranks) {
     std::mt19937 random(static_cast<uint32_t>(ranks));
     std::vector<uint64_t> labels;

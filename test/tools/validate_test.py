@@ -81,7 +81,7 @@ class Validate(unittest.TestCase):
     def test_an_interrupt_does_not_lose_the_report(self):
         build = self.acted_build("""test "$1" = --json || exec sleep 1000; echo '{"carrier": "pigeon"}'""")
         command = [TOOLS / "validate-hardware", "--build", build, "--output", self.output]
-        # Where tests run in the background, the signal may be ignored.
+        # If the tests run in the background, the signal may be ignored.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    stdin=subprocess.DEVNULL,
                                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))

@@ -157,8 +157,8 @@ inline tutti_device_functions functions() {
     return f;
 }
 
-/// Several of one kind, as devices. Of reachable memory: by the host, not by each other's
-/// functions.
+/// Several devices of one kind. The host can reach their reachable memory; the functions of one
+/// device cannot reach another's.
 class Cards {
 public:
     explicit Cards(int count, tutti_device_memory memory = TUTTI_MEMORY_OWN) {

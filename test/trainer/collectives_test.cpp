@@ -32,7 +32,7 @@ constexpr Case cases[] = {
 };
 
 /// loss = sum of a[i] y[i]² with y = collective(p); p is each replica's own, a too, unless all
-/// compute one and the same loss. Where only the root has y, the others' losses are zero.
+/// compute one and the same loss. If only the root has y, the others' losses are zero.
 tutti::TrainerSpec through(const Case& c, tutti_comm* comm) {
     tutti::TrainerSpec spec;
     spec.devices = devices;

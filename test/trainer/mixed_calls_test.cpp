@@ -8,8 +8,8 @@ namespace {
 
 using ranks::require;
 
-// Where it averages every second step only, the first step's one collective is the broadcast of
-// the statistics: the same as a synchronisation's of the parameter, but for its name.
+// If it averages every second step only, the first step's one collective is the broadcast of the
+// statistics, which differs from a synchronisation's broadcast of the parameter only by its name.
 tutti::TrainerSpec spec(tutti_comm* comm, int local_steps) {
     tutti::TrainerSpec spec;
     spec.comm = comm;

@@ -16,8 +16,8 @@ namespace ranks {
 using tutti::test::Folder;
 
 /// Runs body once a rank. Catch2's macros are not for several threads: bodies throw, and what they
-/// throw comes back by rank, "" for nothing. What a rank had called when an operation failed is in
-/// the folder's calls.RANK.jsonl.
+/// throw comes back by rank, "" for nothing. calls.RANK.jsonl of the folder lists the rank's calls
+/// before an operation failed.
 inline std::vector<std::string> run(int count,
                                     const std::function<void(tutti::Communicator&)>& body,
                                     const Folder& folder = {}, int timeout_ms = 60000) {

@@ -13,7 +13,7 @@ using ranks::require;
 
 constexpr int64_t rows = 20, width = 3, picks = 6;
 
-// Which rows a replica's micro-batch looks up: few, some twice, some shared with other replicas.
+// The rows that a replica's micro-batch looks up: few, some twice, some shared with other replicas.
 int64_t pick(const tutti::Step& s, int replica, int64_t i) {
     return (s.iteration() * 7 + s.micro_batch() * 5 + replica * 3 + i * i) % rows;
 }

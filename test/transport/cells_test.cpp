@@ -69,7 +69,7 @@ TEST_CASE("cells: channels that need large ones get those of idle channels") {
     std::set<std::byte*> memory;
     for (const auto& one : all) memory.insert(one->memory.begin(), one->memory.end());
     until_idle();
-    // None of those that are in use.
+    // The pool lends none of the cells that are in use.
     const Cells fresh;
     for (std::byte* data : fresh.memory) REQUIRE(memory.count(data) == 0);
     for (const auto& one : all) one->give();

@@ -99,7 +99,7 @@ inline float value(uint64_t number, Rank rank, std::size_t i) {
     return static_cast<float>((number * 7 + static_cast<uint64_t>(rank) * 13 + i) % 101);
 }
 
-/// Of three ranks, the second calls something else: all are told, and the next epochs work.
+/// The second of three ranks calls something else: all are told, and the next epochs work.
 inline void check_mismatch(FlatRanks& ranks) {
     std::vector<std::unique_ptr<Operation>> sums;
     for (Rank r = 0; r < 3; ++r) sums.push_back(ranks.bind(r, allreduce_shape(2)));

@@ -1,6 +1,6 @@
 """Reads C++ sources as text and counts the measures of the house rules: members, comments, files, words.
 
-A text is read the way clang-format lays it out; nothing is compiled. Of Python, it reads the comments and docstrings.
+A text is read the way clang-format lays it out; nothing is compiled. It also reads comments and docstrings of Python.
 Used by tools/house-report and test/house.
 """
 import ast
@@ -181,6 +181,12 @@ def is_headless(comment):
         return False
     first = re.split(r"(?<=[.?!:])\s", comment)[0]
     return not first.endswith("?")
+
+
+def headless_sentence(comment):
+    """The first sentence of a comment that opens with such a clause, or None. "What to do:" is a label of errors."""
+    sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z])", comment)
+    return next((text for text in sentences if is_headless(text) and not text.startswith("What to do: ")), None)
 
 
 def _statements(text):

@@ -7,7 +7,7 @@
 
 namespace tutti::info {
 
-/// Which library it is, or why there is none.
+/// The library's name and version, or the reason why it cannot be used.
 struct GpuLibrary {
     std::string text;
     bool usable = false;

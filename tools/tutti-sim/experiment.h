@@ -24,7 +24,7 @@ struct Experiment {
     bool record = false;
 };
 
-/// Which ranks share a host.
+/// The placement: which ranks share a host.
 Hosts hosts_of(const Experiment& experiment);
 
 /// The library's choice if it may use all its transports. It is never an intrinsic, because an
