@@ -1,16 +1,16 @@
-// The sharded fully-connected layer at its intended size: a step's time, the products' share of it,
-// and a rank's memory beside that of the unsharded layer. usage: tutti-run -n N tutti-sharded-bench
-// [classes] [features] [batch per rank] [steps]
+// The sharded fully-connected layer at its intended size.
 #include <cblas.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/complain.h"
@@ -119,15 +119,35 @@ void run(tutti::Communicator& comm, const Sizes& sizes) {
                1e3 * times[0], 1e3 * times[1], rank_bytes / mib, whole / mib, rank_bytes / whole);
 }
 
+constexpr const char* usage =
+    "tutti-sharded-bench - measure the sharded fully-connected layer\n\n"
+    "Prints a step's time, the products' share of it, and a rank's memory beside that of the\n"
+    "unsharded layer.\n\n"
+    "Usage: tutti-run -n N tutti-sharded-bench [CLASSES [FEATURES [BATCH-PER-RANK [STEPS]]]]\n";
+
+std::size_t number(std::string_view text) {
+    std::size_t value = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || rest != text.data() + text.size() || value == 0)
+        throw std::runtime_error(
+            command_line::with_advice(fmt::format("'{}' is not a size", text),
+                                      "give whole numbers above 0; --help has their order"));
+    return value;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     try {
+        if (argc > 1 && std::string_view(argv[1]) == "--help") {
+            fmt::print("{}", usage);
+            return 0;
+        }
         Sizes sizes;
-        if (argc > 1) sizes.classes = std::stol(argv[1]);
-        if (argc > 2) sizes.features = std::stoul(argv[2]);
-        if (argc > 3) sizes.batch = std::stoul(argv[3]);
-        if (argc > 4) sizes.steps = std::max(1UL, std::stoul(argv[4]));
+        if (argc > 1) sizes.classes = static_cast<int64_t>(number(argv[1]));
+        if (argc > 2) sizes.features = number(argv[2]);
+        if (argc > 3) sizes.batch = number(argv[3]);
+        if (argc > 4) sizes.steps = number(argv[4]);
         tutti::Communicator comm;
         run(comm, sizes);
     } catch (const std::exception& error) {

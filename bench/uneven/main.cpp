@@ -1,5 +1,5 @@
 // Measures blocks of different lengths: each v form beside the even form of the same total, in
-// turns. usage: tutti-run -n N tutti-uneven-bench [total MiB]
+// turns.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/complain.h"
@@ -192,10 +193,20 @@ std::size_t mebibytes(const std::string& text) {
     return mib;
 }
 
+constexpr const char* usage =
+    "tutti-uneven-bench - measure blocks of different lengths\n\n"
+    "Measures each v form (allgatherv, ...) beside the even form of the same total, in turns.\n"
+    "MIB is the size of all blocks together (default 16).\n\n"
+    "Usage: tutti-run -n N tutti-uneven-bench [MIB]\n";
+
 }  // namespace
 
 int main(int argc, char** argv) {
     try {
+        if (argc > 1 && std::string_view(argv[1]) == "--help") {
+            fmt::print("{}", usage);
+            return 0;
+        }
         tutti::Communicator comm;
         if (comm.size() < 2)
             throw std::runtime_error(command_line::with_advice(
