@@ -1,4 +1,4 @@
-// A symbolic run of all ranks' steps over FIFO channels with so many credits.
+// A symbolic run of all ranks' steps over FIFO channels with a number of credits.
 #pragma once
 
 #include <deque>

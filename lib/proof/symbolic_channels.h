@@ -32,7 +32,7 @@ public:
         std::unique_ptr<symbolic::Value[]> many_;
     };
 
-    /// Resets to so many channels, all empty.
+    /// Makes `channels` empty channels.
     void reset(uint32_t channels) {
         channels_.assign(channels, {});
         messages_.clear();

@@ -22,8 +22,8 @@ struct Content {
 /// not on the number of places that hold one: a place takes eight bytes.
 class Values {
 public:
-    /// A barrier's value implies a set of ranks that have arrived: one bit for each of so many
-    /// ranks.
+    /// arrivals: for a barrier, the number of ranks. A barrier's value implies a set of ranks that
+    /// have arrived, one bit for each.
     explicit Values(Rank arrivals = 0) : words_((static_cast<std::size_t>(arrivals) + 63) / 64) {}
 
     /// Undefined if there are more different results than numbers (Value::most_results). `guess`:

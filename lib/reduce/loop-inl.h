@@ -26,7 +26,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   K::hot               gets a loop of its own for each kind of store; otherwise the loop decides
 //                        for each store, which such a kernel's latency hides
 //   K(args), k(a, b)     reads Lanes(DOut) elements of each, returns a vector of DOut
-//   K::group             (optional) so many vectors at a time cost less than one by one:
+//   K::group             (optional) a number of vectors that cost less at a time than one by one:
 //                        k.several(a, b, store) calls store(i, vector) for each, in order; before
 //                        that call it has read all that it needs of vector i
 //   K::integers          (optional) true: computes with integers only, which the thread's

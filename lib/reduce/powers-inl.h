@@ -17,8 +17,8 @@ namespace tutti::kernels::HWY_NAMESPACE {
 
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
 
-// A 32-bit lane holds two 16-bit ones, the even one in its lower half. The number, with so many
-// exponent and mantissa bits, is in the upper end of a 16-bit lane.
+// A 32-bit lane holds two 16-bit ones, the even one in its lower half. The number, with
+// kExponentBits and kMantissaBits, is in the upper end of a 16-bit lane.
 template <int kExponentBits, int kMantissaBits>
 struct Powers {
     using D16 = hn::ScalableTag<uint16_t>;

@@ -22,11 +22,11 @@ namespace tutti {
 /// Chooses, message by message, how one thread writes. For one thread at a time: the writer's.
 class StreamingStorePolicy {
 public:
-    /// gain: streaming stores must be so many times as fast as ordinary ones. The reader pays for
+    /// gain: streaming stores must be `gain` times as fast as ordinary ones. The reader pays for
     /// them: a message in a shared cache is read sooner than one in memory.
     explicit StreamingStorePolicy(double gain) : gain_(gain) {}
 
-    /// Calls write(past), which writes the next message of so many bytes (at least one), past the
+    /// Calls write(past), which writes the next message of `bytes` bytes (at least one), past the
     /// cache or not; the time that it takes decides about later messages.
     template <class Write>
     void measure(std::size_t bytes, Write&& write) {
@@ -61,7 +61,7 @@ public:
     bool prefers() const { return prefers_; }
 
 private:
-    // One message in so many is written the other way. Primes, because the steps of a schedule
+    // One message in this number is written the other way. Primes, because the steps of a schedule
     // alternate and each kind must be measured both ways.
     static constexpr uint32_t learning_messages = 32, often = 5, seldom = 61;
     static constexpr uint32_t first_messages = 4;

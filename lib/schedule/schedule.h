@@ -146,8 +146,8 @@ struct Algorithm {
     std::string (*unsupported)(Rank ranks, const HostShape& hosts) = nullptr;
     /// For tutti's own choice. Without it, a call gets the algorithm only by name.
     Cost (*cost)(Rank ranks) = nullptr;
-    /// For an algorithm of two levels: `cost` is that of the outer schedule, of so many hosts, for
-    /// one stripe of the data; this is the cost of the steps within the largest host.
+    /// For an algorithm of two levels: `cost` takes the number of hosts, and is that of the outer
+    /// schedule for one stripe of the data; this is the cost of the steps within the largest host.
     Cost (*inner_cost)(Rank ranks) = nullptr;
     /// With two levels and one stripe: only the lowest rank of a host works between hosts.
     bool one_stripe = false;

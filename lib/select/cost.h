@@ -53,7 +53,7 @@ struct Load {
     uint32_t widening = 1;  // the width of a partial result in inputs
 };
 
-/// The terms of a schedule, with messages of at most so many bytes.
+/// The terms of a schedule, with messages of at most message_bytes.
 Terms schedule_terms(const Cost& cost, const Load& load, std::size_t message_bytes);
 /// The terms of the flat exchange: every rank reads `reads` messages, and waits for the fraction
 /// `waits` of the other ranks.

@@ -8,7 +8,7 @@
 
 namespace tutti::trainer {
 
-/// Broadcasts each group from one replica, or averages it over all, every so many steps.
+/// Broadcasts each group from one replica, or averages it over all, at an interval of steps.
 class ComputedSync {
 public:
     ComputedSync(std::deque<BufferGroup>& groups, TaskTable& tasks)

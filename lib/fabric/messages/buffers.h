@@ -12,7 +12,7 @@ namespace tutti::fabric {
 /// Aligns the payload to a cache line.
 inline constexpr std::size_t buffer_offset_bytes =
     round_up(envelope_bytes, cache_line_bytes) - envelope_bytes;
-/// The memory of a buffer for messages of so many bytes.
+/// The memory of a buffer for messages of message_bytes.
 constexpr std::size_t buffer_bytes(std::size_t message_bytes) {
     return round_up(buffer_offset_bytes + message_bytes, cache_line_bytes);
 }
@@ -89,7 +89,7 @@ public:
     /// second: for the second endpoint.
     ReceiveBuffers(LibraryMemory& memory, bool second) : memory_(memory), second_(second) {}
 
-    /// Allocates and posts the first buffers, for messages of up to so many bytes. Errors as
+    /// Allocates and posts the first buffers, for messages of up to message_bytes. Errors as
     /// post().
     template <typename Messenger>
     Result<> start(Messenger& messenger, std::size_t goal, std::size_t message_bytes) {

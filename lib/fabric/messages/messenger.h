@@ -10,7 +10,7 @@ namespace tutti::fabric {
 
 struct MessengerLimits {
     PortLimits port;
-    std::size_t injected_bytes = 0;  // the library injects messages of up to so many bytes
+    std::size_t injected_bytes = 0;  // the library injects messages of up to this size
     bool two_pieces = false;         // a message may consist of two pieces of memory
     bool second = false;             // there is a second endpoint
     std::size_t send_queue = 0;      // an endpoint's limit of operations at once

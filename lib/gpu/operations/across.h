@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-/// A message is cut into stripes, as many as the ranks of each host can share evenly, or at least
-/// as many as the largest host has ranks. A rank carries neighbouring ones.
+/// A message is cut into `count` stripes: a number that the ranks of each host can share evenly, or
+/// else the number of ranks of the largest host or more. A rank carries neighbouring stripes.
 struct Stripes {
     Rank count = 1;
     Rank carrier(Rank stripe, Rank locals) const { return stripe * locals / count; }

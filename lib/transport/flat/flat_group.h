@@ -11,7 +11,7 @@
 namespace tutti {
 
 /// A group on this rank. Its operations share and keep a Member, which has `rank`, `size`,
-/// `streams`, `limits`, and prepare(): it makes room for a contribution of so many bytes.
+/// `streams`, `limits`, and prepare(bytes): it makes room for a contribution of that size.
 template <FlatBoard Board>
 class FlatGroup final : public IntrinsicGroup {
 public:

@@ -46,7 +46,7 @@ struct SendQueue {
         return sent.load(std::memory_order_relaxed) != pushed.load(std::memory_order_relaxed);
     }
     // For the owner: adds credits of the peer, which can have released the first `taken` messages
-    // at most. False: the peer did not owe so many.
+    // at most. False: these are more credits than the peer owed.
     bool grant(uint32_t credits, uint64_t taken) {
         if (granted + credits > taken + credits_per_channel) return false;
         granted += credits;
