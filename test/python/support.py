@@ -1,10 +1,16 @@
 """Starting ranks of python programs with the package that was installed for the tests."""
+import contextlib
+import errno
 import json
 import os
 import pathlib
+import random
 import select
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -12,15 +18,24 @@ HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = HERE.parent.parent / "examples"
 PYTHON = os.environ.get("TUTTI_TEST_PYTHON", "")
 NEEDED = "tools/setup-python has not made an environment for the tests"
+# Used as PYTHON is. If seed.py runs the test program, this forks a process that has imported torch.
+SEED = os.environ.get("TUTTI_TEST_SEED")
+FORKED = [sys.executable, "-IS", str(HERE / "seed.py"), "--fork", SEED, PYTHON] if SEED else [PYTHON]
 TIMEOUT_S = 400
+GRACE_S = 5  # after a rank has failed, for the other ranks to print their errors
+
+
+def reason_to_skip():
+    """Why tests cannot use PYTHON; "" if they can."""
+    missing = pathlib.Path(PYTHON).parent.parent / "missing"
+    if missing.is_file():
+        return missing.read_text(encoding="utf-8").strip()
+    return "" if PYTHON and os.access(PYTHON, os.X_OK) else NEEDED
 
 
 def setUpModule():  # noqa: N802
-    missing = pathlib.Path(PYTHON).parent.parent / "missing"
-    if missing.is_file():
-        raise unittest.SkipTest(missing.read_text(encoding="utf-8").strip())
-    if not PYTHON or not os.access(PYTHON, os.X_OK):
-        raise unittest.SkipTest(NEEDED)
+    if reason := reason_to_skip():
+        raise unittest.SkipTest(reason)
 
 
 def environment(**more):
@@ -52,8 +67,59 @@ def ended(process):
         os.close(descriptor)
 
 
+def unused_port():
+    """A port that nothing listens on. It is below those that the kernel gives to connections, so it stays unused."""
+    lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", random.randrange(lowest // 2, lowest)))
+                return probe.getsockname()[1]
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+
+
+@contextlib.contextmanager
+def started(ranks, script, env, **how):
+    """The processes of the program's ranks, without a launcher. At the end it kills those that still run."""
+    job = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+           "MASTER_PORT": str(unused_port())}
+    processes = []
+    try:
+        for rank in range(ranks):
+            processes.append(subprocess.Popen([*FORKED, str(HERE / "ranks" / script)], text=True, **how,
+                                              env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **job, **env)))
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def run_ranks(ranks, script, timeout_s=TIMEOUT_S, **env):
+    """The output of all ranks, and the exit status of the first that failed.
+
+    If a rank fails, the others have GRACE_S to end; then they are killed.
+    """
+    with tempfile.TemporaryFile("w+", errors="replace") as out, \
+            tempfile.TemporaryFile("w+", errors="replace") as errors:
+        with started(ranks, script, env, stdin=subprocess.DEVNULL, stdout=out, stderr=errors) as processes:
+            end, failed = time.monotonic() + timeout_s, None
+            while None in (codes := [process.poll() for process in processes]) and time.monotonic() < end:
+                if failed is None and (failed := next(filter(None, codes), None)):
+                    end = min(end, time.monotonic() + GRACE_S)
+                time.sleep(0.02)
+        out.seek(0)
+        errors.seek(0)
+        ends = ["was killed, since it had not ended" if code is None else f"ended with {code}" for code in codes]
+        told = [f"rank {rank} of {ranks} {ends[rank]}\n" for rank in range(ranks) if codes[rank] != 0]
+        code = failed or next(filter(None, codes), None) or (-signal.SIGKILL if None in codes else 0)
+        return subprocess.CompletedProcess(script, code, out.read(), errors.read() + "".join(told))
+
+
 def torchrun(ranks, script, **env):
-    """The program under torch's own launcher."""
+    """The program under torch's own launcher. The launcher and all ranks import torch."""
     return run(PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--rdzv-backend", "c10d",
                "--rdzv-endpoint", "127.0.0.1:0", HERE / "ranks" / script, **env)
 
@@ -62,7 +128,7 @@ class Cases(unittest.TestCase):
     """Cases of a program of ranks/, each a subtest."""
 
     def check_ranks(self, ranks, script, **env):
-        self.check_cases(script, torchrun(ranks, script, **env))
+        self.check_cases(script, run_ranks(ranks, script, **env))
 
     def check_cases(self, script, done):
         written = (HERE / "ranks" / script).read_text(encoding="utf-8").count("\n@case\n")
@@ -88,7 +154,7 @@ def compiled(source, name):
               "with b._locked(target.parent):\n"
               "    if not target.exists(): subprocess.run(b._compiler() + words, check=True)\n"
               "print(target)")
-    done = run(PYTHON, "-c", script, HERE / source, name)
+    done = run(*FORKED, "-c", script, HERE / source, name)
     if done.returncode != 0:
         raise AssertionError(done.stdout + done.stderr)
     return done.stdout.strip()
