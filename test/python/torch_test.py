@@ -1,18 +1,26 @@
-"""The backend of torch.distributed, with real torch and its own launcher, beside gloo."""
+"""The backend of torch.distributed, with real torch, beside gloo.
+
+Where a program is started with FORKED or check_ranks, it is forked from a process that has imported torch: see seed.py.
+These processes import torch themselves:
+- Collectives.test_two_ranks and Names.test_the_variable_makes_it_gloo, under torch's own launcher: torchrun().
+- Works.test_tutti_run_starts_it and test_the_first_program, under tutti-run.
+- Those of Names.answers(), which test that import.
+- Programs with other values of variables that torch reads at the import: seed.READ_LATER.
+"""
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 import support
-from support import PYTHON, Cases, environment, run, setUpModule, torchrun  # noqa: F401
+from support import FORKED, PYTHON, Cases, environment, run, setUpModule, torchrun  # noqa: F401
 
 # From the end of a process until the others know its rank. On a machine that has more to do than
 # cores the survivors themselves may be late.
@@ -21,7 +29,8 @@ LATE_S, LATE_LOADED_S = 1, 10
 
 class Collectives(Cases):
     def test_two_ranks(self):
-        self.check_ranks(2, "collectives.py")
+        # Torch's launcher keeps the ranks' store in its own process, and sets TORCHELASTIC_RUN_ID.
+        self.check_cases("collectives.py", torchrun(2, "collectives.py"))
 
     def test_four_ranks(self):
         self.check_ranks(4, "collectives.py")
@@ -39,19 +48,9 @@ class Works(Cases):
 
     def run_pair(self, script):
         """Returns the output of ranks 1 and 0, which end by themselves; closes rank 0's input once rank 1 is gone."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        ranks = [subprocess.Popen([PYTHON, str(support.HERE / "ranks" / script)], text=True, stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  env=environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
-                                                  MASTER_PORT=port)) for rank in range(2)]
-        try:
+        with support.started(2, script, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT) as ranks:
             told = [process.communicate(timeout=60)[0] for process in reversed(ranks)]
-        finally:
-            for process in ranks:
-                process.kill()
-                process.wait()
         self.assertEqual([process.returncode for process in ranks], [0, 0], "\n".join(told))
         return [text.strip() for text in told]
 
@@ -103,7 +102,8 @@ class Names(Cases):
         return done.stdout.strip(), done.stderr.strip()
 
     def may_replace_gloo(self):
-        if self.answers("print(hasattr(dist.Backend, '_ensure_backend_registered'))")[0] != "True":
+        script = "import torch.distributed as d; print(hasattr(d.Backend, '_ensure_backend_registered'))"
+        if run(*FORKED, "-c", script).stdout.strip() != "True":
             self.skipTest("this torch has its gloo built in")
 
     def test_it_is_for_cuda_where_there_is_some(self):
@@ -168,13 +168,13 @@ class FlightRecorder(Cases):
     def analysed(self, folder):
         """The analyser's output, and the collectives that it found: each one's name, and whether all ranks agree."""
         found = folder + ".found"
-        done = run(PYTHON, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-o", found)
+        done = run(*FORKED, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-o", found)
         if "No module named" in done.stderr:
             self.skipTest("this torch comes without the analyser; 2.10 and newer have it")
         self.assertEqual(done.returncode, 0, done.stderr)
         script = ("import json, pickle, sys\n_, found = pickle.load(open(sys.argv[1], 'rb'))\n"
                   "print(json.dumps([[c.collective_name.split(':')[1], c.pass_check] for c in found.collectives]))")
-        return done.stdout + done.stderr, json.loads(run(PYTHON, "-c", script, found).stdout)
+        return done.stdout + done.stderr, json.loads(run(*FORKED, "-c", script, found).stdout)
 
     def check_agreement(self, folder, kinds):
         told, found = self.analysed(folder)
@@ -208,7 +208,7 @@ class FlightRecorder(Cases):
                   "for version in ((2, 11), (2, 14), (2, 15)):\n"
                   "    print(*(f\"{e['record_id']} {e['profiling_name']} {e['input_sizes']} {e['output_sizes']}\"\n"
                   "            for e in _flight.entries(calls, place, version)), sep=', ')")
-        self.assertEqual(run(PYTHON, "-c", script).stdout.splitlines(), [
+        self.assertEqual(run(*FORKED, "-c", script).stdout.splitlines(), [
             "3 nccl:all_reduce_barrier [] [], 5 nccl:gather [[3]] []",
             "2 gloo:all_gather_v [[]] [[3]], 3 gloo:barrier [] [], 5 gloo:gather [[3]] []",
             "2 c10d:all_gather_v [[]] [[3]], 3 c10d:barrier [] [], 5 c10d:gather [[3]] []"])
@@ -244,29 +244,19 @@ class Devices(Cases):
     def test_without_a_driver_or_without_cuda_it_says_so(self):
         settings = self.settings()
         del settings["TUTTI_CUDA_LIBRARY"], settings["TUTTI_NCCL_LIBRARY"]
-        done = run(PYTHON, support.HERE / "ranks" / "no_device.py", **settings)
+        done = run(*FORKED, support.HERE / "ranks" / "no_device.py", **settings)
         self.assertIn("NO DEVICE ok", done.stdout, done.stdout + done.stderr)
 
 
 class Faults(unittest.TestCase):
     def survivors(self, way, code):
         """Returns the output of ranks 0 and 2 of three, and the time at which the process of rank 1 ended."""
-        with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-            free.close()
-            ranks = [subprocess.Popen([PYTHON, str(support.HERE / "ranks" / "faults.py")], text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                      env=environment(RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="127.0.0.1",
-                                                      MASTER_PORT=port, TUTTI_TEST_FOLDER=folder, TUTTI_TEST_WAY=way))
-                     for rank in range(3)]
-            try:
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"TUTTI_TEST_FOLDER": folder, "TUTTI_TEST_WAY": way}
+            with support.started(3, "faults.py", env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT) as ranks:
                 gone = support.ended(ranks[1])
                 told = [process.communicate(timeout=support.TIMEOUT_S)[0] for process in ranks]
-            finally:
-                for process in ranks:
-                    process.kill()
-                    process.wait()
         self.assertEqual([process.returncode for process in ranks], [0, code, 0], "\n".join(told))
         return {rank: told[rank] for rank in (0, 2)}, gone
 
@@ -292,7 +282,7 @@ class Faults(unittest.TestCase):
         self.check_who_is_gone("kill", -signal.SIGKILL)
 
     def test_a_dead_store_is_named_and_a_group_survives_it(self):
-        done = run(PYTHON, support.HERE / "ranks" / "store.py", TORCH_CPP_LOG_LEVEL="WARNING")
+        done = run(*FORKED, support.HERE / "ranks" / "store.py", TORCH_CPP_LOG_LEVEL="WARNING")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("STORE ok"), 2, done.stdout + done.stderr)
 
@@ -301,7 +291,7 @@ class Building(unittest.TestCase):
     """The first use compiles the backend, once, whoever comes."""
 
     def build(self, **env):
-        return run(PYTHON, "-m", "tutti.torch", **env)
+        return run(*FORKED, "-m", "tutti.torch", **env)
 
     def test_the_stub_names_what_there_is(self):
         script = ("import ast, pathlib, tutti.torch as t\n"
@@ -313,11 +303,11 @@ class Building(unittest.TestCase):
                   "for node in tree.body:\n"
                   "    for item in node.body if isinstance(node, ast.ClassDef) else []:\n"
                   "        if hasattr(item, 'name'): getattr(getattr(t, node.name), item.name)")
-        done = run(PYTHON, "-c", script)
+        done = run(*FORKED, "-c", script)
         self.assertEqual((done.stdout.strip(), done.stderr), ("[] []", ""))
 
     def test_its_errors_print_the_name_that_programs_catch(self):
-        done = run(PYTHON, "-c", "import tutti.torch as t; raise t._errors.make(5, 1, 'scan', 'why', 'text')")
+        done = run(*FORKED, "-c", "import tutti.torch as t; raise t._errors.make(5, 1, 'scan', 'why', 'text')")
         self.assertEqual(done.stderr.splitlines()[-1], "tutti.torch.PeerLostError: text")
 
     def test_without_a_group_it_says_so(self):
@@ -331,7 +321,7 @@ class Building(unittest.TestCase):
                       "            print(error)\n"
                       "told(None)\n"
                       "told(dist.GroupMember.NON_GROUP_MEMBER)\n")
-            done = run(PYTHON, "-c", script, kept.name)
+            done = run(*FORKED, "-c", script, kept.name)
             self.assertEqual([line.split(". What to do: ")[0] for line in done.stdout.splitlines()], 4 * [
                 "there is no group: init_process_group has not been called"] + 4 * ["this rank is not in the group"],
                 done.stderr)
@@ -340,14 +330,14 @@ class Building(unittest.TestCase):
     def test_torch_finds_it_by_its_name(self):
         script = ("import torch.distributed as d, torch; d.init_process_group('tutti', rank=0, world_size=1, "
                   "store=d.HashStore()); x = torch.ones(2); d.all_reduce(x); print(x.tolist(), d.get_backend())")
-        done = run(PYTHON, "-c", script)
+        done = run(*FORKED, "-c", script)
         if "torch.distributed.backends" in done.stderr or tuple(
                 int(part) for part in re.match(r"(\d+)\.(\d+)", self.torch_version()).groups()) < (2, 14):
             self.skipTest("this torch does not look for backends by itself")
         self.assertEqual(done.stdout.strip(), "[1.0, 1.0] tutti", done.stderr)
 
     def torch_version(self):
-        return run(PYTHON, "-c", "import torch; print(torch.__version__)").stdout.strip()
+        return run(*FORKED, "-c", "import torch; print(torch.__version__)").stdout.strip()
 
     def fake_compiler(self, folder, also=":"):
         """Says in a file that it was called, and leaves an empty one: what is tested is who calls it."""
@@ -360,7 +350,7 @@ class Building(unittest.TestCase):
     def test_two_processes_at_once_build_it_once(self):
         with tempfile.TemporaryDirectory() as cache:
             log, compiler = self.fake_compiler(cache, "sleep 1")
-            several = [subprocess.Popen([PYTHON, "-c", "import tutti.torch._build as b; p = b.target(); "
+            several = [subprocess.Popen([*FORKED, "-c", "import tutti.torch._build as b; p = b.target(); "
                                          "p.parent.mkdir(parents=True, exist_ok=True)\n"
                                          "with b._locked(p.parent):\n    p.exists() or b._compile(p)"],
                                         env=environment(TUTTI_CACHE_DIR=cache, CXX=str(compiler)),
@@ -381,7 +371,7 @@ class Building(unittest.TestCase):
 
     def test_what_does_not_load_is_explained(self):
         with tempfile.TemporaryDirectory() as cache:
-            target = run(PYTHON, "-c", "import tutti.torch._build as b; print(b.target())",
+            target = run(*FORKED, "-c", "import tutti.torch._build as b; print(b.target())",
                          TUTTI_CACHE_DIR=cache).stdout.strip()
             pathlib.Path(target).parent.mkdir()
             pathlib.Path(target).write_bytes(b"no library")
@@ -394,7 +384,7 @@ class Building(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             source, built = pathlib.Path(folder) / "text.cpp", pathlib.Path(folder) / "text.so"
             source.write_text("#include <sstream>\nint main() { std::ostringstream text; text << 1; return text.fail(); }\n")
-            flags = run(PYTHON, "-c", "import tutti.torch._build as b; print(*b._flags(), sep='\\n')").stdout.split("\n")
+            flags = run(*FORKED, "-c", "import tutti.torch._build as b; print(*b._flags(), sep='\\n')").stdout.split("\n")
             words = [{"{source}": str(source), "{target}": str(built)}.get(word, word) for word in flags if word]
             subprocess.run(["c++", "-static-libstdc++", *words], check=True)
             symbols = subprocess.run(["nm", "-DC", "--defined-only", built], capture_output=True, text=True, check=True)
@@ -418,7 +408,7 @@ class Building(unittest.TestCase):
         script = ("import os, types, tutti.torch._build as b\n"
                   "os.statvfs = lambda path: types.SimpleNamespace(f_flag=os.ST_NOEXEC)\nb.target()")
         with tempfile.TemporaryDirectory() as cache:
-            told = run(PYTHON, "-c", script, TUTTI_CACHE_DIR=cache).stderr
+            told = run(*FORKED, "-c", script, TUTTI_CACHE_DIR=cache).stderr
             self.assertIn(f"{cache} is on a file system that is mounted noexec", told)
             self.assertIn("What to do: set TUTTI_CACHE_DIR", told)
 
@@ -427,7 +417,7 @@ class Building(unittest.TestCase):
                   "def full(*_): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
                   "pathlib.Path.write_text = full\nb.load()")
         with tempfile.TemporaryDirectory() as cache:
-            told = run(PYTHON, "-c", script, TUTTI_CACHE_DIR=cache).stderr
+            told = run(*FORKED, "-c", script, TUTTI_CACHE_DIR=cache).stderr
             self.assertIn("BuildError: tutti.torch cannot be built in " + cache, told)
             self.assertIn("No space left on device", told)
 
@@ -464,8 +454,8 @@ class Building(unittest.TestCase):
             with tempfile.TemporaryDirectory() as folder:
                 _, compiler = self.fake_compiler(folder)
                 cache = pathlib.Path(folder) / "cache"
-                done = run("sh", "-c", f"umask {umask}; exec {PYTHON} -m tutti.torch", TUTTI_CACHE_DIR=str(cache),
-                           CXX=str(compiler))
+                done = run("sh", "-c", f"umask {umask}; exec {shlex.join(FORKED)} -m tutti.torch",
+                           TUTTI_CACHE_DIR=str(cache), CXX=str(compiler))
                 self.assertIn("cannot be loaded", done.stderr)
                 built = next(cache.glob("*/_tutti_torch.so"))
                 modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (cache, built.parent, built)}
@@ -500,13 +490,14 @@ class Building(unittest.TestCase):
     def test_what_is_there_need_not_be_writable(self):
         with tempfile.TemporaryDirectory() as cache:
             os.chmod(cache, 0o755)
-            built = pathlib.Path(run(PYTHON, "-c", "import tutti.torch._build as b\nb.load()\nprint(b.target())").stdout.strip())
+            script = "import tutti.torch._build as b\nb.load()\nprint(b.target())"
+            built = pathlib.Path(run(*FORKED, "-c", script).stdout.strip())
             shutil.copytree(built.parent, pathlib.Path(cache) / built.parent.name)
             os.chmod(pathlib.Path(cache) / built.parent.name, 0o555)
             os.chmod(cache, 0o555)
             # Root may write everywhere: it is told that it cannot.
             script = "import os\nos.access = lambda *_: False\nimport tutti.torch._build as b\nb.load()\nprint(b.target())"
-            done = run(PYTHON, "-c", script, TUTTI_CACHE_DIR=cache, CXX="no-such-compiler")
+            done = run(*FORKED, "-c", script, TUTTI_CACHE_DIR=cache, CXX="no-such-compiler")
             os.chmod(cache, 0o755)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(cache, done.stdout)
