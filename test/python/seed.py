@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Runs a test program beside a process, the seed, that has imported torch and forks the python programs of the tests.
 
 usage: test/python/seed.py FILE ARGUMENT…     (a test program and its arguments)

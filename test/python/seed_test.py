@@ -16,7 +16,7 @@ from support import FORKED, HERE, PYTHON, environment, run, run_ranks, setUpModu
 
 
 def both(*arguments, **how):
-    """What the forked and the fresh program do: exit status, output, and the last line of errors."""
+    """Exit status, output, and last line of errors of the forked and of the fresh program."""
     for words in (FORKED, [PYTHON]):
         done = subprocess.run([*words, *map(str, arguments)], capture_output=True, text=True, timeout=60,
                               **{"env": environment(), "input": "", **how})
