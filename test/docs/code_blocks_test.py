@@ -151,13 +151,19 @@ class Python(unittest.TestCase):
                 names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         return names
 
+    @staticmethod
+    @functools.cache
+    def modules():
+        """The modules and packages inside the package."""
+        return {path.stem for path in (SOURCE / "python" / "src" / "tutti").iterdir() if not path.stem.startswith("_")}
+
     def unknown(self, tree):
         """The attributes of tutti, its modules and a communicator that the package does not have."""
         for node in ast.walk(tree):
             if not isinstance(node, ast.Attribute):
                 continue
             owner = ast.unparse(node.value)
-            if owner == "tutti" and node.attr not in self.names("tutti") | {"torch", "run", "bench"} \
+            if owner == "tutti" and node.attr not in self.names("tutti") | self.modules() \
                     or owner in ("tutti.torch", "tutti.checkpoint") and node.attr not in self.names(owner) \
                     or owner == "comm" and node.attr not in self.names("tutti.communicator", "Communicator"):
                 yield f"{owner}.{node.attr}"
