@@ -103,7 +103,7 @@ def descendants():
 
 @contextlib.contextmanager
 def ends_what_it_starts():
-    """On exit, kills all descendants. Those whose parent has ended become children of this process."""
+    """On exit, kills all descendants. A descendant whose parent has ended becomes a child of this process."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield

@@ -155,7 +155,7 @@ def both_ways_at_once():
         except kind as error:
             assert str(error).startswith(words), error
     comm.barrier()
-    # Of two that do not fit, the other one still ends.
+    # A message that does not fit fails on its sender and its receiver. The calls of the other ranks end well.
     part = comm.dup()
     try:
         part.sendrecv(big if rank == 0 else of(rank, np.int32), right, got if rank != 1 else np.zeros(3, np.int32), left)
