@@ -76,6 +76,7 @@ def run():
             mine = ""
         except BaseException:  # also what a broken case throws at the others
             mine = f"rank {rank()}:\n{traceback.format_exc()}"
+            print(f"case {name}, {mine}", file=sys.stderr, flush=True)  # rank 0 may wait for this rank, and print nothing
         store.set(f"case/{name}/{rank()}", mine)
         told = [store.get(f"case/{name}/{other}").decode() for other in range(size())]
         failures = "\n".join(text for text in told if text)
