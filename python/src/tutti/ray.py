@@ -44,6 +44,9 @@ OPERATORS = {types.ReduceOp.SUM: "sum", types.ReduceOp.PRODUCT: "prod", types.Re
 NAMESPACE = b"tutti"
 POLL_S = 0.05
 DEFAULT_TIMEOUT_MS = 300_000  # as the setting timeout_ms
+# The jobs that this process has joined. Rank 0 may not have removed one from Ray's store when the others make a group of
+# the same name again.
+_known_jobs: set[str] = set()
 
 
 class TuttiGroup(BaseGroup):
@@ -61,9 +64,12 @@ class TuttiGroup(BaseGroup):
             return
         key = _key(group_name)
         place = _publish(key) if rank == 0 else _published(key, group_name, rank)
-        self.communicator = init(rank=rank, size=world_size, **place)
-        if rank == 0:  # all ranks have joined, so that none needs the key
-            internal_kv._internal_kv_del(key, namespace=NAMESPACE)
+        _known_jobs.add(place["job"])
+        try:
+            self.communicator = init(rank=rank, size=world_size, **place)
+        finally:
+            if rank == 0:  # all ranks have joined, or none can
+                internal_kv._internal_kv_del(key, namespace=NAMESPACE)
 
     @classmethod
     def backend(cls) -> str:
@@ -96,18 +102,18 @@ class TuttiGroup(BaseGroup):
 
     def allgather(self, tensor_list, tensor, allgather_options=types.AllGatherOptions()) -> None:
         x, outs = _single(tensor), self._one_for_each_rank(tensor_list, tensor)
-        rows = _rows_like(x, self.world_size)
-        self.communicator.allgather(x, out=rows)
+        whole, rows = _rows_like(x, self.world_size)
+        self.communicator.allgather(x, out=whole)
         for out, row in zip(outs, rows):
             _copy(out, row)
 
     def reducescatter(self, tensor, tensor_list, reducescatter_options=types.ReduceScatterOptions()) -> None:
         """The tensors of the list stay as they are."""
         out, ins = _single(tensor), self._one_for_each_rank(tensor_list, tensor)
-        rows = _rows_like(out, self.world_size)
+        whole, rows = _rows_like(out, self.world_size)
         for row, x in zip(rows, ins):
             _copy(row, x)
-        self.communicator.reduce_scatter(rows, _operator(reducescatter_options), out=out)
+        self.communicator.reduce_scatter(whole, _operator(reducescatter_options), out=out)
 
     def send(self, tensor, send_options) -> None:
         self.communicator.send(_single(tensor), send_options.dst_rank)
@@ -149,9 +155,11 @@ def _single(tensors):
     return _plain(tensors[0])
 
 
-def _rows_like(x, rows: int):
-    shape = (rows, *x.shape)
-    return np.empty(shape, x.dtype) if isinstance(x, np.ndarray) else x.new_empty(shape)
+def _rows_like(x, count: int):
+    """Memory for count tensors like x as one, and the tensors, which share it also if x has no dimension."""
+    shape = (count, *x.shape)
+    whole = np.empty(shape, x.dtype) if isinstance(x, np.ndarray) else x.new_empty(shape)
+    return whole, [whole[row, ...] for row in range(count)]
 
 
 def _copy(target, source) -> None:
@@ -194,14 +202,14 @@ def _publish(key: str) -> dict[str, str]:
 
 
 def _published(key: str, group_name: str, rank: int) -> dict[str, str]:
-    """Other ranks: waits for rank 0's settings. Ignores settings that a failed attempt left: their store is gone."""
+    """Other ranks: waits for rank 0's settings. Ignores those of an earlier group, and those whose store is gone."""
     limit_s = _timeout_s()
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         text = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
         if text is not None:
             place = json.loads(text)
-            if _answers(place["store"]):
+            if place["job"] not in _known_jobs and _answers(place["store"]):
                 return place
         time.sleep(POLL_S)
     raise TimedOutError(f"init of group '{group_name}': rank {rank}: rank 0 opened no store within {limit_s:g} s. What "

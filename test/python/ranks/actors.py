@@ -71,6 +71,11 @@ class Member:
         collective.reducescatter(out, ins, group)
         same(out, sum(of(r) for r in everyone) * (self.rank + 1), "reducescatter")
         same(ins[1], of(self.rank) * 2, "the inputs of reducescatter")
+        outs, out = [make(np.zeros(())) for _ in everyone], make(np.zeros(()))  # without a dimension
+        collective.allgather(outs, make(np.array(self.rank + 1.0)), group)
+        same(np.stack(outs), [r + 1 for r in everyone], "allgather")
+        collective.reducescatter(out, [make(np.array(self.rank + r + 1.0)) for r in everyone], group)
+        same(out, sum(r + self.rank + 1 for r in everyone), "reducescatter")
         x = make(of(self.rank))
         if self.rank == 0:
             collective.send(x, 1, group)
