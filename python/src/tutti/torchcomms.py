@@ -30,6 +30,8 @@ NAME = "tutti"
 # The variables in which launchers give a process its rank and the number of ranks, in the order of torchcomms.
 RANKS = ("TORCHCOMM_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID", "RANK")
 SIZES = ("TORCHCOMM_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE")
+# The launcher's stores. Rank 0 may serve one, which later communicators use, so it lasts as long as the process.
+_stores: dict[tuple, dist.Store] = {}
 
 
 class TuttiComm(TorchCommBackend):
@@ -206,8 +208,11 @@ def _store_of(options, name, rank, size):
         raise RuntimeError(f"tutti.torchcomms: rank {rank} has no store for the communicator '{name}', as "
                            f"{' and '.join(missing)} is not set. What to do: start the ranks with torchrun, or pass store= "
                            "to new_comm")
-    store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=max(options.timeout, timedelta(seconds=1))))
-    return store
+    place = (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], rank, size)
+    if place not in _stores:
+        limit = max(options.timeout, timedelta(seconds=1))
+        _stores[place], _, _ = next(dist.rendezvous("env://", rank, size, timeout=limit))
+    return _stores[place]
 
 
 register()
