@@ -1,4 +1,6 @@
 """bench/compare without a clock: what it reads from programs' output, its statistics, whom it leaves out."""
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -8,6 +10,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 BENCH = pathlib.Path(os.environ["TUTTI_SOURCE"]) / "bench"
@@ -147,14 +150,14 @@ class FakeRuns:
     """test/clients' module runs, with given times of a step over each backend."""
     OVER_GLOO, OVER_TUTTI = {"over": "gloo"}, {"over": "tutti"}
 
-    def __init__(self, times, status=0, version="1.0"):
-        self.times, self.status, self.log = {name: iter(ms) for name, ms in times.items()}, status, []
+    def __init__(self, times, failing="", version="1.0"):
+        self.times, self.failing, self.log = {name: iter(ms) for name, ms in times.items()}, failing, []
         self.CLIENTS = {"ddp": types.SimpleNamespace(title="DDP", package="torch", command=["train"], version=lambda: version)}
 
     def run(self, command, over):
         self.log.append(over)
         step_ms = next(self.times[over])
-        return types.SimpleNamespace(status=self.status, log="first\nlast\n", step_ms=lambda: step_ms)
+        return types.SimpleNamespace(status=3 if over == self.failing else 0, log="first\nlast\n", step_ms=lambda: step_ms)
 
 
 class Torch(unittest.TestCase):
@@ -171,7 +174,15 @@ class Torch(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "torch is not installed. What to do: "):
             torch_clients.compare(FakeRuns({}, version=None), "ddp", 1)
         with self.assertRaisesRegex(RuntimeError, "over tutti: exit status 3: last. What to do: "):
-            torch_clients.compare(FakeRuns({"tutti": [1], "gloo": [1]}, status=3), "ddp", 1)
+            torch_clients.compare(FakeRuns({"tutti": [1], "gloo": [1]}, failing="tutti"), "ddp", 1)
+
+    def test_a_client_that_fails_over_tutti_misses_its_goal(self):
+        for failing, missed in (("tutti", True), ("gloo", False)):
+            runs = FakeRuns({"tutti": [1], "gloo": [1]}, failing)
+            with unittest.mock.patch.object(torch_clients, "start", return_value=runs), \
+                    contextlib.redirect_stdout(io.StringIO()) as said:
+                self.assertEqual(torch_clients.measure(["ddp"], None, 1)[2], missed)
+            self.assertIn(f"skipped: ddp: over {failing}: exit status 3", said.getvalue())
 
     def test_the_names_are_those_of_the_tests(self):
         sys.path.insert(0, str(BENCH.parent / "test" / "clients"))
