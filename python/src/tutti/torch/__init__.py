@@ -6,8 +6,9 @@
     dist.init_process_group("tutti")        # tensors of hosts and of CUDA devices; or "cpu:tutti,cuda:nccl"
     tutti.torch.install(as_gloo=True)       # from now on "gloo" is tutti too; TUTTI_AS_GLOO=1 does it without this line
 
-The backend is C++ that is compiled against the installed torch when it is first used, once per version of
-torch (``python -m tutti.torch`` does it ahead of time). pg_options takes tutti's settings by name:
+The backend is C++ for one version of torch. A wheel of tools/wheels has it compiled for some versions; for others it is
+compiled when it is first used, once (``python -m tutti.torch`` does it ahead of time). pg_options takes tutti's settings
+by name:
 ``init_process_group("tutti", pg_options=tutti.torch.Options(transport="tcp"))``.
 """
 
