@@ -110,7 +110,14 @@ def another_length():
     """Rank 1 makes the last call with another length."""
     group = dist.new_group(backend="tutti")
     dist.all_reduce(torch.ones(5), group=group)
-    raises(tutti.torch.MismatchError, "", dist.all_reduce, torch.ones(6 if rank() == 1 else 5), group=group)
+    others = [f"begun/{other}" for other in range(size()) if other != 1]
+    # A rank that hears of a mismatch before it calls records no call. So rank 1 calls last.
+    if rank() == 1:
+        STORE.wait(others)
+    work = dist.all_reduce(torch.ones(6 if rank() == 1 else 5), group=group, async_op=True)
+    if rank() != 1:
+        STORE.set(f"begun/{rank()}", "")
+    raises(tutti.torch.MismatchError, "", work.wait)
     dumped("another_length", group)
 
 
