@@ -5,6 +5,7 @@ import pathlib
 import platform
 import socket
 import subprocess
+import sys
 import time
 
 BLOCK_TIMEOUT_S = 60
@@ -53,6 +54,12 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def python_of(environment, given):
+    """The given interpreter, else that of an environment in the folder build, else the one that runs this."""
+    made = pathlib.Path(__file__).resolve().parents[2] / "build" / environment / "bin" / "python"
+    return given or (str(made) if os.access(made, os.X_OK) else sys.executable)
 
 
 def run_pair(server, client, env=None, settle_s=0.3):

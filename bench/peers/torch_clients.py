@@ -10,16 +10,14 @@ import statistics
 import subprocess
 import sys
 
+from . import torch_timing
+from .running import python_of
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # In the order of test/clients/runs.py, which this module cannot import before the environment is known.
 NAMES = ("ddp", "fsdp2", "lightning", "accelerate", "accelerate-launch", "transformers", "deepspeed", "ray")
 # The goal for the ratio: tutti's time divided by gloo's, at most.
 GOAL = 1.0
-
-
-def python_for(given):
-    made = ROOT / "build" / "clients-env" / "bin" / "python"
-    return given or (str(made) if os.access(made, os.X_OK) else sys.executable)
 
 
 def start(python):
@@ -66,9 +64,7 @@ def compare(runs, name, rounds):
 
 
 def row_of(found):
-    ratios = [ours / theirs for ours, theirs in zip(found["tutti_ms"], found["gloo_ms"])]
-    ratio = statistics.median(ratios)
-    return {**found, "ratio": ratio, "ratios": ratios, "goal": GOAL, "missed": ratio > GOAL}
+    return torch_timing.with_ratios(found, GOAL, "_ms")
 
 
 HEADINGS = ("\nTraining programs of other projects, 2 ranks, a step in ms.\n\n"
@@ -90,7 +86,7 @@ def measure(names, python, rounds):
     # SystemExit reaches the `finally` of runs.run(), which ends all that a program has started.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda got, _: sys.exit(128 + got))
-    runs = start(python_for(python))
+    runs = start(python_of("clients-env", python))
     print(HEADINGS, flush=True)
     rows, skipped, missed = [], {}, False
     for name in names:

@@ -19,7 +19,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from peers import torch_clients, torch_coalesced, torch_ddp, torch_dtensor, torch_single, torch_timing  # noqa: E402
-from peers.running import bytes_of, free_port, machine, result_file  # noqa: E402
+from peers.running import bytes_of, free_port, machine, python_of, result_file  # noqa: E402
 
 OVERHEAD_GOAL_US = 3.0
 # Parts beside single tensors, by their option.
@@ -118,14 +118,9 @@ def be_a_rank(args):
 # ---- the table
 
 
-def python_for(given):
-    made = pathlib.Path(__file__).resolve().parents[2] / "build" / "python-env" / "bin" / "python"
-    return given or (str(made) if os.access(made, os.X_OK) else sys.executable)
-
-
 def start_ranks(args):
     port = str(free_port())
-    command = [python_for(args.python), __file__, "--rounds", str(args.rounds), "--sizes",
+    command = [python_of("python-env", args.python), __file__, "--rounds", str(args.rounds), "--sizes",
                ",".join(str(size) for size in args.sizes), *(f"--{name}" for name in PARTS if getattr(args, name))]
     return [subprocess.Popen(command, text=True, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(args.ranks),

@@ -40,9 +40,12 @@ class Timing:
         return times
 
 
-def with_ratios(found, goal):
-    """The row with the rounds' ratios, tutti's time divided by gloo's. goal: the most that their median may be, or None."""
-    ratios = [ours / theirs for ours, theirs in zip(found["tutti"], found["gloo"])]
+def with_ratios(found, goal, unit=""):
+    """The row with the rounds' ratios, tutti's time divided by gloo's. goal: the most that their median may be, or None.
+
+    unit: what follows the names of the backends in the row's keys.
+    """
+    ratios = [ours / theirs for ours, theirs in zip(found["tutti" + unit], found["gloo" + unit])]
     ratio = statistics.median(ratios)
     return {**found, "ratio": ratio, "ratios": ratios, "goal": goal, "missed": goal is not None and ratio > goal}
 
