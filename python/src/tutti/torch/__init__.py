@@ -35,10 +35,10 @@ def _import_torch():
     if not dist.is_available():
         raise ImportError(f"this PyTorch ({torch.__version__}) was built without torch.distributed. What to do: "
                           "install a build that has it")
-    return torch, dist
+    return torch, dist, version
 
 
-torch, dist = _import_torch()
+torch, dist, TORCH = _import_torch()
 
 from .._settings import texts  # noqa: E402
 from . import _errors, _flight  # noqa: E402

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from . import TORCH
+
 #: The format's version in torch 2.9 to 2.15. The analyser refuses a folder whose files have different versions.
 VERSION = "2.10"
-TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
 DTYPES = {"float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "int8": "Char",
           "uint8": "Byte", "int16": "Short", "uint16": "UInt16", "int32": "Int", "uint32": "UInt32", "int64": "Long",
