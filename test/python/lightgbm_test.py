@@ -44,10 +44,7 @@ class StandIn(unittest.TestCase):
 class LightGBM(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        done = run(PYTHON, "-c", "import lightgbm")
-        if done.returncode != 0:
-            raise unittest.SkipTest("LightGBM cannot be imported in the tests' environment: "
-                                    + done.stderr.strip().splitlines()[-1])
+        support.need_module("lightgbm", "LightGBM")
 
     def ranks(self, *arguments):
         done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", "--timeout", 120, HERE / "ranks" / "boosting.py",

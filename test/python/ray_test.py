@@ -1,6 +1,7 @@
 """tutti.ray, with Ray itself if the environment has it."""
 import unittest
 
+import support
 from support import HERE, PYTHON, run, setUpModule  # noqa: F401
 
 
@@ -13,10 +14,7 @@ class WithoutRay(unittest.TestCase):
 class Ray(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        done = run(PYTHON, "-c", "import ray.util.collective.backend_registry")
-        if done.returncode != 0:
-            raise unittest.SkipTest("Ray cannot be imported in the tests' environment: "
-                                    + done.stderr.strip().splitlines()[-1])
+        support.need_module("ray.util.collective.backend_registry", "Ray")
 
     def test_groups_of_actors(self):
         done = run(PYTHON, HERE / "ranks" / "actors.py", RAY_DISABLE_IMPORT_WARNING="1", RAY_USAGE_STATS_ENABLED="0",

@@ -38,6 +38,14 @@ def setUpModule():  # noqa: N802
         raise unittest.SkipTest(reason)
 
 
+def need_module(name, library):
+    """Skips a class of tests if the tests' environment lacks the module of that library."""
+    done = run(PYTHON, "-c", f"import {name}")
+    if done.returncode != 0:
+        raise unittest.SkipTest(f"{library} cannot be imported in the tests' environment: "
+                                + done.stderr.strip().splitlines()[-1])
+
+
 def environment(**more):
     env = {name: value for name, value in os.environ.items() if not name.startswith(("TUTTI_", "PYTHON"))}
     env.update({"PYTHONPATH": str(HERE / "ranks"), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",

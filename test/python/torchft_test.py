@@ -1,7 +1,6 @@
 """tutti.torch.ft, with torchft itself if the environment has it."""
 import re
 import signal
-import socket
 import subprocess
 import sys
 import unittest
@@ -19,17 +18,12 @@ class WithoutTorchft(unittest.TestCase):
 class Torchft(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        done = run(PYTHON, "-c", "import torchft.process_group")
-        if done.returncode != 0:
-            raise unittest.SkipTest("torchft cannot be imported in the tests' environment: "
-                                    + done.stderr.strip().splitlines()[-1])
+        support.need_module("torchft.process_group", "torchft")
         done = run(PYTHON, "-m", "tutti.torch")  # compiles the backend, which takes longer than the ranks' deadlines
         assert done.returncode == 0, done.stderr
 
     def test_replicas_come_and_go(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
+        port = str(support.unused_port())
         ranks = [subprocess.Popen([PYTHON, str(HERE / "ranks" / "replicas.py"), str(rank), port], text=True,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   env=environment(TORCHELASTIC_RUN_ID=f"replica-{rank}", CUDA_VISIBLE_DEVICES="",

@@ -11,18 +11,9 @@ from ray.util.collective.types import ReduceOp
 
 import tutti
 import tutti.ray
+from expect import raises
 
 SIZE = 2
-
-
-def raises(kind, words, function, *arguments):
-    try:
-        function(*arguments)
-    except kind as error:
-        for word in [words] if isinstance(words, str) else words:
-            assert word in str(error), f"{word!r} is not in: {error}"
-        return error
-    raise AssertionError(f"nothing was raised; wanted {kind} with {words}")
 
 
 def same(got, wanted, what):

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import tutti.torch
+from expect import raises  # noqa: F401 (programs import it from here)
 
 CASES = {}
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
@@ -44,18 +45,6 @@ def equal(got, wanted, what=""):
 def close(got, wanted, what="", tolerance=1e-5):
     if not torch.allclose(got.to(torch.complex128), wanted.to(torch.complex128), rtol=tolerance, atol=tolerance):
         raise AssertionError(f"{what}: got {got}, wanted {wanted}")
-
-
-def raises(kinds, words, function, *arguments, **named):
-    """The exception that the call raises; it has to be of one of the kinds and hold all the words."""
-    try:
-        function(*arguments, **named)
-    except kinds as error:
-        for word in [words] if isinstance(words, str) else words:
-            if word not in str(error):
-                raise AssertionError(f"{word!r} is not in: {error}") from error
-        return error
-    raise AssertionError(f"nothing was raised; wanted {kinds} with {words}")
 
 
 def monitored_barrier(**named):

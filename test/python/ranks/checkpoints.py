@@ -4,6 +4,7 @@ import sys
 import numpy as np
 
 import tutti
+from expect import raises
 from tutti.checkpoint import Shard
 
 ROWS, COLUMNS = 7, 3
@@ -17,15 +18,6 @@ mine = whole[first:first + each]
 def wanted():
     return {"weight": np.linspace(0, 1, 12).reshape(3, 4), "half": np.arange(4, dtype=np.float16),
             "steps": np.array(41), "device_0/mask": np.array([True, False, True])}
-
-
-def raises(kind, words, function, *arguments, **named):
-    try:
-        function(*arguments, **named)
-    except kind as error:
-        assert all(word in str(error) for word in words), error
-        return error
-    raise AssertionError(f"nothing was raised, wanted {kind}")
 
 
 def save(path):

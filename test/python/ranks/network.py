@@ -8,6 +8,7 @@ import types
 import numpy as np
 
 import tutti
+from expect import raises
 
 ADD_DOUBLES, DIGITS, LARGER = range(3)
 
@@ -26,16 +27,6 @@ import tutti.lightgbm  # noqa: E402
 
 comm = tutti.init(timeout_ms=60_000)
 rank, size = comm.rank, comm.size
-
-
-def raises(kind, words, function, *arguments):
-    try:
-        function(*arguments)
-    except kind as error:
-        for word in [words] if isinstance(words, str) else words:
-            assert word in str(error), f"{word!r} is not in: {error}"
-        return error
-    raise AssertionError(f"nothing was raised; wanted {kind} with {words}")
 
 
 def check(status):
