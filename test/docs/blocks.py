@@ -1,4 +1,5 @@
 """The code of the documents: fenced blocks, and the lines and spans that are commands of the tree's programs."""
+import ast
 import dataclasses
 import os
 import pathlib
@@ -11,14 +12,17 @@ SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
 CHECKED = {"c", "cpp", "cmake", "python", "sh", "console"}
 OTHER_NAMES = {"": "text", "C": "c", "h": "c", "c++": "cpp", "cc": "cpp", "cxx": "cpp", "hpp": "cpp", "py": "python",
                "python3": "python", "bash": "sh", "shell": "sh", "zsh": "sh"}
-# Marks after the language, as in "c {.no-run}", and the languages that have them. The braces make the mark a class of the
+# Marks after the language, as in "cpp {.excerpt}", and the languages that have them. The braces make the mark a class of the
 # block on the site, whose Markdown processor knows no other form.
 MARKS = {
-    "no-run": {"c", "cpp", "python"},  # is compiled, or parsed, and not run
     "continued": {"python"},  # continues the block of Python before it on the page
     "excerpt": {"cpp"},  # lines of a file of the tree, in its order
     "other-library": {"c", "cpp", "python"},  # a program of the library that the page compares with tutti
 }
+
+
+# Libraries that only tools/setup-clients installs: the suite "clients" runs the programs that import one.
+CLIENTS = {"lightgbm", "ray", "torchft"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,16 @@ def blocks_of(page, text):
 def blocks(*languages):
     return [block for page, text in pages().items() for block in blocks_of(page, text)
             if not languages or block.language in languages]
+
+
+def imported(text):
+    """The packages that a program in Python imports."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else \
+            [node.module] if isinstance(node, ast.ImportFrom) else []
+        found |= {name.split(".")[0] for name in names}
+    return found
 
 
 def joined(lines):

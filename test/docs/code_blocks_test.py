@@ -1,4 +1,7 @@
-"""Compiles, runs or looks up what the documents have as code. blocks.py lists the marks of blocks that are not run."""
+"""Compiles, runs or looks up what the documents have as code. blocks.py lists the marks of blocks that are not run.
+
+Programs that use CUDA run over the stand-ins for the driver and NCCL.
+"""
 import ast
 import functools
 import os
@@ -16,12 +19,15 @@ LIBRARIES = [pathlib.Path(path) for path in os.environ["TUTTI_LIBRARIES"].split(
 PROGRAMS = {pathlib.Path(path).name: path for path in os.environ["TUTTI_PROGRAMS"].split(":")}
 SCRIPTS = {f"{folder}/{path.name}": path for folder in ("tools", "bench") for path in (SOURCE / folder).iterdir()
            if path.is_file() and not path.suffix}
+# The stand-in for CUDA's runtime, if the build makes it. It uses the stand-in for the driver.
+CUDA = pathlib.Path(os.environ.get("TUTTI_FAKE_CUDA_RUNTIME", ""))
 TIMEOUT_S = 60
 unittest.TestCase.maxDiff = None
 
 
-def run(*command, **more):
+def run(*command, settings=(), **more):
     env = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
+    env.update(settings)
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, env=env,
                           timeout=2 * TIMEOUT_S, stdin=subprocess.DEVNULL, **more)
 
@@ -35,6 +41,16 @@ def is_program(block):
     return re.search(r"(?m)^int main\(", block.text) is not None
 
 
+def uses_cuda(block):
+    return "#include <cuda_runtime.h>" in block.text
+
+
+def not_run(found):
+    """The blocks of how-to pages that no test runs. Other tests run the lines of an excerpt, and the programs in Python."""
+    return [str(block) for block in found if block.page.startswith("docs/how-to/") and not block.mark
+            and block.language in ("c", "cpp") and not is_program(block)]
+
+
 class Fences(unittest.TestCase):
     def test_each_block_names_its_language_and_its_marks_as_the_tests_do(self):
         wrong = [f"{block}: write '{OTHER_NAMES[block.language]}' instead of '{block.language}'" for block in blocks()
@@ -46,16 +62,25 @@ class Fences(unittest.TestCase):
 
     def test_marks_have_braces(self):
         text = "\n".join(pages().values())
-        self.assertEqual(re.findall(rf"(?m)^ *```\w+ +(?:{'|'.join(MARKS)})\b.*", text), [], "write c {.no-run}")
+        self.assertEqual(re.findall(rf"(?m)^ *```\w+ +(?:{'|'.join(MARKS)})\b.*", text), [], "write cpp {.excerpt}")
 
     def test_only_programs_of_another_library_have_that_mark(self):
         wrong = [str(block) for block in blocks() if block.mark == "other-library"
                  and re.search(r"\btutti(_|::|\.|/)", block.text)]
         self.assertEqual(wrong, [])
 
+    def test_each_block_of_a_how_to_page_is_run(self):
+        self.assertEqual(not_run(blocks("c", "cpp")), [], "make a program of the fragment, which then is run")
+
+    def test_a_block_that_is_not_run_is_seen(self):
+        fragment, program = "tutti_barrier(comm);\n", "int main(void) { return 0; }\n"
+        found = [Block("docs/how-to/a.md", 1, "c", "", fragment), Block("docs/how-to/a.md", 2, "c", "", program),
+                 Block("docs/how-to/a.md", 3, "cpp", "excerpt", fragment), Block("docs/index.md", 4, "c", "", fragment)]
+        self.assertEqual(not_run(found), ["docs/how-to/a.md:1"])
+
     def test_a_block_is_seen_whole(self):
-        text = "A\n\n  ```c {.no-run}\n  int a;\n\n    b();\n  ```\n~~~\n```\n~~~\n"
-        self.assertEqual(list(blocks_of("page", text)), [Block("page", 3, "c", "no-run", "int a;\n\n  b();\n"),
+        text = "A\n\n  ```cpp {.excerpt}\n  int a;\n\n    b();\n  ```\n~~~\n```\n~~~\n"
+        self.assertEqual(list(blocks_of("page", text)), [Block("page", 3, "cpp", "excerpt", "int a;\n\n  b();\n"),
                                                           Block("page", 8, "", "", "```\n")])
 
 
@@ -89,16 +114,19 @@ class Compiled(unittest.TestCase):
 
     def test_sources_and_fragments_compile_and_programs_run(self):
         link = [word for path in LIBRARIES for word in (path, f"-Wl,-rpath,{path.parent}")]
+        cuda = [CUDA, f"-Wl,-rpath,{CUDA.parent}"]
+        stand_ins = {f"TUTTI_{name}_LIBRARY": os.environ.get(f"TUTTI_FAKE_{name}", "") for name in ("CUDA", "NCCL")}
         ran = 0
         for block in blocks("c", "cpp"):
             if block.mark in ("excerpt", "other-library"):
                 continue
             with self.subTest(str(block)):
-                if block.mark == "no-run" or not is_program(block):
+                if not is_program(block) or uses_cuda(block) and not CUDA.is_file():
                     self.compiled(block)
                     continue
-                program = self.compiled(block, *link)
-                done = run(PROGRAMS["tutti-run"], "-n", "2", "--timeout", TIMEOUT_S, program, cwd=self.folder)
+                program = self.compiled(block, *link, *(cuda if uses_cuda(block) else ()))
+                done = run(PROGRAMS["tutti-run"], "-n", "2", "--timeout", TIMEOUT_S, program, cwd=self.folder,
+                           settings=stand_ins if uses_cuda(block) else {})
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 ran += 1
         self.assertGreater(ran, 0)
@@ -178,7 +206,7 @@ class Python(unittest.TestCase):
     def test_a_program_imports_what_it_uses(self):
         fragments = [str(block) for block in blocks("python") if not block.mark
                      and not re.search(r"(?m)^(import|from) ", block.text)]
-        self.assertEqual(fragments, [], "mark a fragment 'no-run' or 'continued'")
+        self.assertEqual(fragments, [], "make a program of the fragment, or mark it 'continued'")
 
     def test_an_unknown_name_is_seen(self):
         tree = ast.parse("comm = tutti.init()\ncomm.all_reduce(1)\ntutti.torch.find()\ntutti.checkpoint.save(1)\nf.g()")

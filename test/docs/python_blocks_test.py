@@ -1,14 +1,22 @@
-"""Runs the programs in Python of the documents with two ranks, with the package that was installed for the tests."""
-import os
+"""Runs the programs in Python of the documents with two ranks, with the package that was installed for the tests.
+
+Programs of another project's library need the environment of tools/setup-clients, so they are tests of their own.
+"""
 import pathlib
 import sys
 import tempfile
 import unittest
 
-from blocks import SOURCE, blocks_of, pages
+from blocks import CLIENTS, SOURCE, blocks_of, imported, pages
 
-sys.path.insert(0, str(SOURCE / "test" / "python"))
-from support import PYTHON, run, setUpModule  # noqa: E402, F401
+sys.path.insert(0, str(SOURCE / "test" / "clients"))
+import runs  # noqa: E402
+from runs import PYTHON  # noqa: E402
+from support import need_module, setUpModule  # noqa: E402, F401
+
+TIMEOUT_S = 300
+# PyPI has no torchcomms: its program runs with the stand-in.
+STAND_IN = str(runs.HERE / "stand_in")
 
 
 def programs():
@@ -23,19 +31,54 @@ def programs():
         yield from found
 
 
-class Programs(unittest.TestCase):
-    def test_each_runs_with_two_ranks(self):
+def command(script, libraries):
+    """The command that starts a program. Ray's starts its ranks itself, and each replica of torchft has a launcher."""
+    if "ray" in libraries:
+        return [PYTHON, script]
+    if "torchft" in libraries:
+        return [PYTHON, runs.HERE / "replicas.py", script]
+    return [PYTHON, "-m", "tutti.run", "-n", 2, "--timeout", TIMEOUT_S, script]
+
+
+class Cases(unittest.TestCase):
+    def runs(self, library=None):
+        """Runs the programs that import the library, or with None those that import none of CLIENTS."""
         ran = 0
         for block, text in programs():
+            libraries = imported(text)
+            if library not in libraries if library else libraries & CLIENTS:
+                continue
             with self.subTest(str(block)), tempfile.TemporaryDirectory() as folder:
                 script = pathlib.Path(folder) / "program.py"
                 script.write_text(text, encoding="utf-8")
-                done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--timeout", 300, script)
-                self.assertEqual(done.returncode, 0, f"{block}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+                done = runs.run(command(script, libraries), TIMEOUT_S + 10, PYTHONPATH=STAND_IN)
+                self.assertEqual(done.status, 0, f"{block}\n{done}")
                 ran += 1
         self.assertGreater(ran, 0)
 
 
+class Programs(Cases):
+    def test_each_runs_with_two_ranks(self):
+        self.runs()
+
+
+class Clients(Cases):
+    def check(self, library):
+        need_module(library, library)
+        self.runs(library)
+
+    def test_lightgbm(self):
+        self.check("lightgbm")
+
+    def test_ray(self):
+        self.check("ray")
+
+    def test_torchft(self):
+        self.check("torchft")
+
+    def test_each_library_has_a_test(self):
+        self.assertEqual({name.removeprefix("test_") for name in dir(self) if name.startswith("test_")} & CLIENTS, CLIENTS)
+
+
 if __name__ == "__main__":
-    os.chdir(tempfile.gettempdir())  # not where a program would find other modules
     unittest.main()
