@@ -1,10 +1,13 @@
 """The parts of tools/wheels: stubs that end at a version, and packages that cannot be had."""
+import contextlib
 import io
 import pathlib
+import runpy
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 TREE = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -97,6 +100,22 @@ class Debian(unittest.TestCase):
             with self.assertRaises(debian.Unavailable) as raised:
                 debian.fetch(pathlib.Path(folder) / "apt", "x86_64", "http://127.0.0.1:9/debian", io.StringIO())
         self.assertRegex(str(raised.exception), r"apt-get update failed: .*127\.0\.0\.1|this machine has no|there is no")
+
+    def test_wheels_for_this_system_alone_have_an_exit_status_of_their_own(self):
+        script = runpy.run_path(str(TREE / "tools" / "wheels"))
+        (TREE / "build").mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=TREE / "build") as folder:
+            raw = pathlib.Path(folder) / "tutti-1-cp311-cp311-linux_x86_64.whl"
+            raw.touch()
+            # The stand-in for the build returns at once.
+            script["main"].__globals__.update(FOLDER=pathlib.Path(folder) / "wheels", build_wheel=lambda *_: raw)
+            options = ["wheels", "--torch", "none", "--mirror", "http://127.0.0.1:9/debian"]
+            with unittest.mock.patch.object(sys, "argv", options), \
+                    contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
+                status = script["main"]()
+        self.assertEqual(status, script["NATIVE_ONLY"])
+        self.assertIn("cannot build for glibc 2.28: ", out.getvalue())
+        self.assertRegex(errors.getvalue(), r"this machine's glibc or a newer one, .*exit status 4. What to do: ")
 
     def test_a_processor_without_a_list_of_packages_is_named(self):
         with self.assertRaisesRegex(debian.Unavailable, "for riscv64, only for x86_64"):
