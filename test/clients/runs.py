@@ -16,7 +16,9 @@ PROGRAMS = HERE / "programs"
 sys.path.insert(0, str(HERE.parent / "python"))
 from support import PYTHON, environment  # noqa: E402
 
-TIMEOUT_S = 180
+# A run is to take at most this long on two idle cores. A run that takes TIMEOUT_S is stopped: it hangs.
+GOAL_S = 60
+TIMEOUT_S = 4 * GOAL_S
 PR_SET_CHILD_SUBREAPER = 36
 # Torch's gloo cannot make a group where the variable names an interface that there is not. tutti does not read it.
 NO_INTERFACE = "none0"
@@ -29,6 +31,7 @@ class Run:
     status: int
     out: str
     log: str
+    seconds: float
 
     def __str__(self):
         return f"exit status {self.status}\n{self.out[-3000:]}\n{self.log[-6000:]}"
@@ -134,6 +137,7 @@ def run(command, timeout_s=TIMEOUT_S, **env):
     with tempfile.TemporaryDirectory(prefix="clients-", ignore_cleanup_errors=True) as folder, \
             open(f"{folder}/out", "w+b") as out, open(f"{folder}/log", "w+b") as log, ends_what_it_starts():
         # No pipes: a process that stays behind would hold one open, and the wait for its end would be endless.
+        began = time.monotonic()
         process = subprocess.Popen([*map(str, command), folder], stdin=subprocess.DEVNULL, stdout=out, stderr=log,
                                    cwd=folder, env=folder_environment(folder, **env))
         try:
@@ -142,6 +146,7 @@ def run(command, timeout_s=TIMEOUT_S, **env):
             process.kill()
             process.wait()
             status = f"none after {timeout_s} s"
+        seconds = time.monotonic() - began
         # Ray writes its workers' standard error to files.
         workers = sorted(pathlib.Path(folder).glob("**/session_2*/logs/worker-*.err"))
-        return Run(status, text(f"{folder}/out"), "".join(map(text, [f"{folder}/log", *workers])))
+        return Run(status, text(f"{folder}/out"), "".join(map(text, [f"{folder}/log", *workers])), seconds)
