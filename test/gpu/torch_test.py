@@ -76,16 +76,40 @@ def work():
     dist.destroy_process_group()
 
 
-COUNT, MISSING = probe() if __name__ == "__main__" and sys.argv[1:2] != ["rank"] else (0, "")
+def two_backends():
+    """One rank of a group with a backend for each kind of memory: tutti by the name gloo, and torch's own nccl."""
+    import torch
+    import torch.distributed as dist
+
+    import tutti.torch
+
+    torch.cuda.set_device(int(os.environ["RANK"]))
+    dist.init_process_group("cpu:gloo,cuda:nccl")
+    is_own = tutti.torch.build().is_own
+    for device, ours in (("cpu", True), ("cuda", False)):
+        assert is_own(dist.group.WORLD._get_backend(torch.device(device))) == ours, device
+        x = torch.ones(1000, device=device)
+        dist.all_reduce(x)
+        assert (x == dist.get_world_size()).all(), device
+    gathered = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, dist.get_rank())
+    assert gathered == list(range(dist.get_world_size())), gathered
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+
+
+RANKS = {"rank": work, "two-backends": two_backends}
+AS_RANK = RANKS.get(" ".join(sys.argv[1:2])) if __name__ == "__main__" else None
+COUNT, MISSING = probe() if __name__ == "__main__" and not AS_RANK else (0, "")
 
 
 @unittest.skipIf(COUNT == 0, f"torch has no GPU here: {MISSING}")
 class TorchOnGpu(unittest.TestCase):
-    def job(self, ranks, devices, **env):
+    def job(self, ranks, devices, how="rank", **env):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        several = [subprocess.Popen([PYTHON, __file__, "rank"], text=True, stdin=subprocess.DEVNULL,
+        several = [subprocess.Popen([PYTHON, __file__, how], text=True, stdin=subprocess.DEVNULL,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                     env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks),
                                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
@@ -110,9 +134,12 @@ class TorchOnGpu(unittest.TestCase):
             self.skipTest(f"the machine has {COUNT} GPU")
         self.job(min(COUNT, 4), "own")
 
+    def test_gloo_for_the_host_beside_nccl_for_devices(self):
+        self.job(min(COUNT, 4), "own", "two-backends", TUTTI_AS_GLOO="1")
+
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["rank"]:
-        work()
+    if AS_RANK:
+        AS_RANK()
     else:
         unittest.main()

@@ -2,6 +2,7 @@
 import datetime
 import os
 import pathlib
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -44,6 +45,29 @@ def new_groups_are_of_it_too():
     part = dist.new_group([0], backend="gloo")
     if rank() == 0:
         assert is_ours(part)
+
+
+@case
+def checks_of_a_groups_kind_see_gloo():
+    """Programs ask for a group's name, or for the class of the group. The class of its backend is not that of torch's own."""
+    group = dist.new_group(backend="gloo")
+    backend = group._get_backend(torch.device("cpu"))
+    assert dist.get_backend(group) == dist.Backend.GLOO and group._get_backend_name() == "gloo"
+    assert dist.get_backend_config(group) == "cpu:gloo" and dist.is_gloo_available()
+    assert isinstance(group, dist.ProcessGroup) and not isinstance(backend, dist.ProcessGroupGloo)
+    assert isinstance(dist.new_group(backend="gloo_builtin")._get_backend(torch.device("cpu")), dist.ProcessGroupGloo)
+
+
+@case
+def one_half_of_a_group_is_for_the_host():
+    group = dist.new_group(backend="cpu:gloo,cuda:fake")
+    assert is_ours(group) and group._get_backend(torch.device("cuda")).name() == "fake"
+    x = torch.ones(3)
+    dist.all_reduce(x, group=group)
+    equal(x, torch.full((3,), float(size())))
+    if not torch.cuda.is_available():  # test/gpu has the whole group
+        error = raises((RuntimeError, ValueError), "", dist.new_group, backend="cpu:gloo,cuda:nccl")
+        assert "GPUs" in str(error) or "CUDA device" in str(error), error
 
 
 @case
@@ -102,6 +126,17 @@ def a_rank_without_shards_knows_its_device():
     sharded = sharded_tensor.full(spec, (2, 3), fill_value=4.0)
     moved = sharded.to("cpu")
     assert len(moved.local_shards()) == (rank() == 0) and sharded.device == torch.device("cpu"), sharded.device
+
+
+@case
+def remote_calls_stay_on_torchs_own():
+    from torch.distributed import rpc
+
+    with mock.patch.object(dist, "ProcessGroupGloo", wraps=dist.ProcessGroupGloo) as made:
+        rpc.init_rpc(f"rank-{rank()}", rank=rank(), world_size=size())
+    assert made.call_count == 1, made.call_count
+    equal(rpc.rpc_sync(f"rank-{1 - rank()}", torch.add, args=(torch.ones(2), rank())), torch.full((2,), 1.0 + rank()))
+    rpc.shutdown()
 
 
 @case

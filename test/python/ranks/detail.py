@@ -1,4 +1,6 @@
 """TORCH_DISTRIBUTED_DEBUG=DETAIL: torch puts its own checks around the backend."""
+from unittest import mock
+
 import torch
 import torch.distributed as dist
 
@@ -16,6 +18,14 @@ def collectives_work():
     outputs = [torch.zeros(2) for _ in range(size())]
     dist.all_gather(outputs, torch.full((2,), float(rank())))
     equal(outputs[-1], torch.full((2,), size() - 1.0))
+
+
+@case
+def torchs_checks_have_a_group_of_torchs_own_gloo():
+    with mock.patch.object(dist.distributed_c10d, "ProcessGroupGloo", wraps=dist.ProcessGroupGloo) as made:
+        group = dist.new_group()
+    assert made.call_count == 1 and tutti.torch.build().is_own(tutti.torch.backend_of(group)), made.call_count
+    dist.destroy_process_group(group)
 
 
 @case
