@@ -26,7 +26,7 @@ class StandIn(unittest.TestCase):
         done = run(PYTHON, "-m", "tutti.run", "-n", ranks, "--no-prefix", "--timeout", 120,
                    HERE / "ranks" / "network.py", TUTTI_ACTED_LIGHTGBM=os.environ["TUTTI_ACTED_LIGHTGBM"], **env)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-4000:])
-        self.assertEqual(done.stdout.count("CASE "), 17, done.stdout)
+        self.assertEqual(done.stdout.count("CASE "), 18, done.stdout)
 
     def test_one_rank(self):
         self.check(1)

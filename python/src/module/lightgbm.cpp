@@ -2,16 +2,53 @@
 
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <stdexcept>
+#include <utility>
 
 namespace nb = nanobind;
 
 namespace tutti_python {
 
 struct LightgbmNetwork::Link {
-    std::atomic<tutti_comm*> comm;  // NULL once the network is left
+    explicit Link(std::shared_ptr<Joined> joined) : joined_(std::move(joined)) {}
+
+    bool is_open() const {
+        const std::lock_guard lock(mutex_);
+        return joined_ && !left_;
+    }
+    /// The communicator for a collective, which ends with end(); NULL if the network is left.
+    tutti_comm* begin() {
+        const std::lock_guard lock(mutex_);
+        if (!joined_ || left_) return nullptr;
+        busy_ = true;
+        return joined_->comm();
+    }
+    void end() {
+        std::unique_lock lock(mutex_);
+        busy_ = false;
+        if (!left_) return;
+        std::shared_ptr<Joined> last = std::move(joined_);
+        lock.unlock();
+        const nb::gil_scoped_acquire gil;  // which a Joined's destruction needs
+        last.reset();
+    }
+    /// Lets go of the communicator. The end of a collective that runs in the network's thread does
+    /// it instead, because the communicator may be closed meanwhile.
+    void leave() {
+        std::shared_ptr<Joined> last;  // outlives the lock
+        const std::lock_guard lock(mutex_);
+        left_ = true;
+        if (!busy_) last = std::move(joined_);
+    }
+
     std::atomic<bool> used{false};  // by a collective
     std::vector<char> blocks;       // of all ranks, for the reducer
+
+private:
+    mutable std::mutex mutex_;  // of the members below; no thread waits for the GIL under it
+    std::shared_ptr<Joined> joined_;
+    bool busy_ = false, left_ = false;
 };
 
 namespace {
@@ -34,21 +71,34 @@ thread_local std::shared_ptr<Link> installed;
     throw std::runtime_error(std::string("tutti: ") + operation + " for LightGBM: " + cause);
 }
 
-// The calling thread's communicator, which has a rank for each block.
-tutti_comm* comm_for(const char* operation, int blocks) {
-    tutti_comm* const comm = installed ? installed->comm.load() : nullptr;
-    if (!comm)
-        fail(operation,
-             "the calling thread is not inside tutti.lightgbm.network(). What to do: make the "
-             "Dataset and train in the thread that entered the with block, before the block ends");
-    if (const int ranks = tutti_comm_size(comm); blocks != ranks)
-        fail(operation, "rank " + std::to_string(tutti_comm_rank(comm)) + ": LightGBM has " +
-                            std::to_string(blocks) + " machines, but the communicator has " +
-                            std::to_string(ranks) +
-                            " ranks. What to do: pass num_machines=comm.size and no machines");
-    installed->used = true;
-    return comm;
-}
+// A collective of the calling thread: its communicator, which has a rank for each block.
+class NetworkCall {
+public:
+    NetworkCall(const char* operation, int blocks)
+        : comm_(installed ? installed->begin() : nullptr) {
+        if (!comm_)
+            fail(operation,
+                 "the calling thread is not inside tutti.lightgbm.network(). What to do: make the "
+                 "Dataset and train in the thread that entered the with block, before the block "
+                 "ends");
+        const int ranks = tutti_comm_size(comm_), rank = tutti_comm_rank(comm_);
+        if (blocks != ranks) {
+            installed->end();
+            fail(operation, "rank " + std::to_string(rank) + ": LightGBM has " +
+                                std::to_string(blocks) + " machines, but the communicator has " +
+                                std::to_string(ranks) +
+                                " ranks. What to do: pass num_machines=comm.size and no machines");
+        }
+        installed->used = true;
+    }
+    ~NetworkCall() { installed->end(); }
+    NetworkCall(const NetworkCall&) = delete;
+
+    tutti_comm* comm() const { return comm_; }
+
+private:
+    tutti_comm* const comm_;
+};
 
 void check_call(tutti_status status, const char* operation) {
     if (status != TUTTI_OK) fail(operation, tutti_last_error());
@@ -59,7 +109,8 @@ void check_call(tutti_status status, const char* operation) {
 void reduce_scatter(char* input, Size, int type_size, const Size* starts, const Size* lengths,
                     int blocks, char* output, Size, const Reducer& reducer) {
     constexpr const char* operation = "reduce-scatter";
-    tutti_comm* const comm = comm_for(operation, blocks);
+    const NetworkCall call(operation, blocks);
+    tutti_comm* const comm = call.comm();
     const Size own = lengths[tutti_comm_rank(comm)];
     const auto own_bytes = static_cast<std::size_t>(own);
     const Counts sent(lengths, lengths + blocks), from(starts, starts + blocks);
@@ -80,7 +131,8 @@ void reduce_scatter(char* input, Size, int type_size, const Size* starts, const 
 void allgather(char* input, Size, const Size* starts, const Size* lengths, int blocks, char* output,
                Size) {
     constexpr const char* operation = "allgather";
-    tutti_comm* const comm = comm_for(operation, blocks);
+    const NetworkCall call(operation, blocks);
+    tutti_comm* const comm = call.comm();
     const int rank = tutti_comm_rank(comm);
     const Counts counts(lengths, lengths + blocks), to(starts, starts + blocks);
     char* const own = output + starts[rank];
@@ -97,17 +149,16 @@ void allgather(char* input, Size, const Size* starts, const Size* lengths, int b
 }  // namespace
 
 LightgbmNetwork::LightgbmNetwork(const Communicator& comm)
-    : joined_(comm.joined()), link_(std::make_shared<Link>()) {
-    if (installed && installed->comm.load())
+    : link_(std::make_shared<Link>(comm.joined())) {
+    if (installed && installed->is_open())
         raise_misuse(
             "tutti.lightgbm.network: this thread is inside a network already. What to do: leave "
             "the outer with block first, or train the other model in another thread");
-    link_->comm = joined_->comm();
     installed = link_;
 }
 
 LightgbmNetwork::~LightgbmNetwork() {
-    link_->comm = nullptr;
+    link_->leave();
 }
 
 bool LightgbmNetwork::used() const {
@@ -115,8 +166,7 @@ bool LightgbmNetwork::used() const {
 }
 
 void LightgbmNetwork::leave() {
-    link_->comm = nullptr;
-    joined_.reset();
+    link_->leave();
     if (installed != link_)
         raise_misuse(
             "tutti.lightgbm.network: the with block ended in another thread than the one that "

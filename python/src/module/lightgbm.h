@@ -20,7 +20,8 @@ public:
 
     /// Whether a collective of LightGBM's has used it.
     bool used() const;
-    /// RuntimeError in another thread than the constructing one, whose network ends all the same.
+    /// RuntimeError in another thread than the constructing one, whose network ends all the same. A
+    /// collective that runs there keeps the communicator until it ends.
     void leave();
 
     /// The functions' addresses. A failed collective throws std::runtime_error, which LightGBM's C
@@ -32,7 +33,6 @@ public:
     struct Link;
 
 private:
-    std::shared_ptr<Joined> joined_;
     std::shared_ptr<Link> link_;
 };
 

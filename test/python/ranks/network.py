@@ -3,6 +3,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 import types
 
 import numpy as np
@@ -198,6 +199,31 @@ def a_block_that_ends_in_another_thread():
         allgathers()
 
 
+def a_communicator_that_is_closed_under_a_collective():
+    """Another thread ends the block and closes the communicator while the block's thread waits in a collective."""
+    if size == 1:
+        return
+    part, told, entered = comm.dup(), [], threading.Event()
+    network = tutti.lightgbm.network(part)
+
+    def train():
+        network.__enter__()
+        entered.set()
+        told.append(raises(LightGBMError, ["aborted", "What to do"], allgathers))
+
+    if rank == 0:
+        thread = threading.Thread(target=train)
+        thread.start()
+        entered.wait()
+        time.sleep(0.3)  # it waits inside the call by then, as a rule
+        raises(RuntimeError, "ended in another thread", network.__exit__, None, None, None)
+        part.close()
+        thread.join()
+        assert len(told) == 1
+    comm.barrier()
+    part.close()
+
+
 def a_network_that_is_not_used():
     def idle():
         with tutti.lightgbm.network(comm):
@@ -284,7 +310,7 @@ def a_closed_communicator():
 INSIDE = (reduce_scatters, reducers_see_the_ranks_in_order, a_reducer_sees_whole_items, a_result_in_the_input,
           allgathers, gathers_in_place, allreduces, all_ranks_have_the_same_bits)
 OUTSIDE = (one_network_for_a_thread, a_thread_without_a_network, a_block_that_ends_in_another_thread,
-           a_network_that_is_not_used, another_number_of_machines, an_old_lightgbm, ranks_that_differ,
+           a_communicator_that_is_closed_under_a_collective, a_network_that_is_not_used, another_number_of_machines, an_old_lightgbm, ranks_that_differ,
            threads_with_networks_of_their_own, a_closed_communicator)
 for test in INSIDE + OUTSIDE:
     if test in INSIDE:
