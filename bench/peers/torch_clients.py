@@ -15,7 +15,8 @@ from .running import python_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # In the order of test/clients/runs.py, which this module cannot import before the environment is known.
-NAMES = ("ddp", "fsdp2", "lightning", "accelerate", "accelerate-launch", "transformers", "deepspeed", "ray")
+NAMES = ("ddp", "fsdp2", "lightning", "accelerate", "accelerate-launch", "transformers", "deepspeed", "ray",
+         "ray-collective", "torchft", "lightgbm")
 # The goal for the ratio: tutti's time divided by gloo's, at most.
 GOAL = 1.0
 
@@ -47,7 +48,7 @@ def compare(runs, name, rounds):
     if version is None:
         raise RuntimeError(f"{client.package} is not installed. What to do: run tools/setup-clients build/clients-env, "
                            "or give --python one with it")
-    backends = {"tutti": runs.OVER_TUTTI, "gloo": runs.OVER_GLOO}
+    backends = client.over
     # The tests' environment has no other setting of tutti's.
     settings = {key: os.environ[key] for key in ("TUTTI_TRANSPORT",) if key in os.environ}
     times = {backend: [] for backend in backends}
@@ -57,7 +58,7 @@ def compare(runs, name, rounds):
             if done.status != 0:
                 last = next((line for line in reversed(done.log.splitlines()) if line.strip()), "no output")
                 kind = FailedOverTutti if backend == "tutti" else RuntimeError
-                raise kind(f"over {backend}: exit status {done.status}: {last}. What to do: run the suite "
+                raise kind(f"over {'tutti' if backend == 'tutti' else client.beside}: exit status {done.status}: {last}. What to do: run the suite "
                            "clients, whose tests show the whole output")
             times[backend].append(done.step_ms())
     return {"client": name, "title": f"{client.title} {version}", **{f"{key}_ms": ms for key, ms in times.items()}}
@@ -67,7 +68,8 @@ def row_of(found):
     return torch_timing.with_ratios(found, GOAL, "_ms")
 
 
-HEADINGS = ("\nTraining programs of other projects, 2 ranks, a step in ms.\n\n"
+HEADINGS = ("\nTraining programs of other projects, 2 ranks, a step in ms. LightGBM has its own sockets in place of "
+            "gloo.\n\n"
             "| program | tutti | gloo | ratio | least–most | goal |\n|--|--:|--:|--:|--|--|")
 
 

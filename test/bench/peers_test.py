@@ -148,11 +148,10 @@ class Statistics(unittest.TestCase):
 
 class FakeRuns:
     """test/clients' module runs, with given times of a step over each backend."""
-    OVER_GLOO, OVER_TUTTI = {"over": "gloo"}, {"over": "tutti"}
-
     def __init__(self, times, failing="", version="1.0"):
         self.times, self.failing, self.log = {name: iter(ms) for name, ms in times.items()}, failing, []
-        self.CLIENTS = {"ddp": types.SimpleNamespace(title="DDP", package="torch", command=["train"], version=lambda: version)}
+        self.CLIENTS = {"ddp": types.SimpleNamespace(title="DDP", package="torch", command=["train"], version=lambda: version,
+                                                     over={name: {"over": name} for name in ("tutti", "gloo")}, beside="gloo")}
 
     def run(self, command, over):
         self.log.append(over)

@@ -1,14 +1,15 @@
 """Programs of other projects over tutti. Each runs twice with two ranks: over torch's gloo, and with TUTTI_AS_GLOO=1.
 
-The programs do not name tutti. The losses of every step must be the same in both runs. The second run cannot make a
-group of torch's gloo, and tutti logs each group that it makes. tools/setup-clients makes the environment.
+The programs do not name tutti, except those of an adapter, which also run over the library's own network. The losses of
+every step must be the same in both runs. The second run cannot make a group of torch's gloo, and tutti logs each group
+that it makes. tools/setup-clients makes the environment.
 """
 import signal
 import sys
 import unittest
 
 import runs
-from runs import CLIENTS, OVER_GLOO, OVER_TUTTI, PYTHON
+from runs import CLIENTS, OVER_TUTTI, PYTHON
 from support import setUpModule  # noqa: F401
 
 
@@ -18,36 +19,36 @@ def too_long(*told):
 
 
 class Client(unittest.TestCase):
-    def over_gloo(self, command):
+    def over_gloo(self, client):
         """A run over torch's gloo. Once, two ranks of DeepSpeed stopped for good after 64 steps: it has a second try."""
-        done = runs.run(command, **OVER_GLOO)
+        done = runs.run(client.command, **client.over["gloo"])
         if done.status == 0:
             return done
-        print(f"{command[-1].name} over gloo: exit status {done.status}; once more", file=sys.stderr)
-        return runs.run(command, **OVER_GLOO)
+        print(f"{client.command[-1].name} over gloo: exit status {done.status}; once more", file=sys.stderr)
+        return runs.run(client.command, **client.over["gloo"])
 
-    def same_training(self, name, groups=1):
+    def same_training(self, name, groups=1, groups_beside_gloo=0):
         """Both runs of the client have the same losses to the last bit: a sum of two values has no order.
 
-        groups: the least number of groups that the program makes, or has made for it.
+        groups: the least number of groups that the program makes, or has made for it. groups_beside_gloo: those of tutti
+        that it makes in the run over gloo.
         """
         client = CLIENTS[name]
         version = client.version()
         if version is None:
             self.skipTest(f"{client.package} is not in the environment of {PYTHON}; run tools/setup-clients")
-        command = client.command
-        gloo = self.over_gloo(command)
+        gloo = self.over_gloo(client)
         self.assertEqual(gloo.status, 0, f"over gloo: {gloo}")
-        self.assertEqual(gloo.groups(), 0, f"over gloo: {gloo}")
-        tutti = runs.run(command, **OVER_TUTTI)
+        self.assertEqual(gloo.groups(), groups_beside_gloo, f"over gloo: {gloo}")
+        tutti = runs.run(client.command, **client.over["tutti"])
         self.assertEqual(tutti.status, 0, f"over tutti: {tutti}")
         self.assertGreaterEqual(tutti.groups(), groups, f"over tutti: {tutti}")
         losses = gloo.losses()
         self.assertGreaterEqual(len(losses), 20, gloo)
         self.assertLess(losses[-1], losses[0], "the program does not train")
         self.assertEqual(tutti.losses(), losses)
-        print(f"{client.title} {version}: a step takes {gloo.step_ms():.2f} ms over gloo and {tutti.step_ms():.2f} ms over "
-              f"tutti; a run took {gloo.seconds:.0f} s over gloo and {tutti.seconds:.0f} s over tutti{too_long(gloo, tutti)}",
+        print(f"{client.title} {version}: a step takes {tutti.step_ms():.2f} ms over tutti and {gloo.step_ms():.2f} ms over "
+              f"{client.beside}; a run took {tutti.seconds:.0f} s and {gloo.seconds:.0f} s{too_long(gloo, tutti)}",
               file=sys.stderr)
         return tutti
 
@@ -114,6 +115,20 @@ class DeepSpeed(Client):
 class RayTrain(Client):
     def test_two_workers(self):
         self.same_training("ray")
+
+
+class Adapters(Client):
+    """The same programs as the table of docs/how-to/clients.md measures. test/python has the tests of the adapters."""
+
+    def test_ray_collective(self):
+        self.same_training("ray-collective")
+
+    def test_torchft(self):
+        self.same_training("torchft")
+
+    def test_lightgbm(self):
+        # The ranks tell each other the ports of LightGBM's own sockets through a group of tutti.
+        self.same_training("lightgbm", groups_beside_gloo=1)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ PR_SET_CHILD_SUBREAPER = 36
 NO_INTERFACE = "none0"
 OVER_GLOO = {"GLOO_SOCKET_IFNAME": "lo"}
 OVER_TUTTI = {"GLOO_SOCKET_IFNAME": NO_INTERFACE, "TUTTI_AS_GLOO": "1"}
+BY_NAME = {"tutti": OVER_TUTTI, "gloo": OVER_GLOO}
+# A program whose library needs an adapter chooses between that and the library's own network: gloo, or LightGBM's sockets.
+BY_ADAPTER = {"tutti": {**OVER_GLOO, "NETWORK": "tutti"}, "gloo": {**OVER_GLOO, "NETWORK": "own"}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +55,10 @@ def torchrun(program, ranks=2):
             "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1", PROGRAMS / program]
 
 
+def tutti_run(program):
+    return [PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", PYTHON, PROGRAMS / program]
+
+
 def accelerate_launch(program):
     # With --cpu the launcher starts a single process.
     options = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no " \
@@ -65,6 +72,8 @@ class Client:
     title: str
     package: str
     command: list
+    over: dict = dataclasses.field(default_factory=lambda: BY_NAME)
+    beside: str = "gloo"  # the library's other network
 
     def version(self):
         """That of the package in the environment; None: it is not there."""
@@ -84,6 +93,9 @@ CLIENTS = {
     "transformers": Client("Transformers", "transformers", torchrun("transformers_fit.py")),
     "deepspeed": Client("DeepSpeed", "deepspeed", torchrun("deepspeed_fit.py")),
     "ray": Client("Ray Train", "ray", [PYTHON, PROGRAMS / "ray_fit.py"]),
+    "ray-collective": Client("ray.util.collective of Ray", "ray", [PYTHON, PROGRAMS / "ray_collective.py"], BY_ADAPTER),
+    "torchft": Client("torchft", "torchft", [PYTHON, HERE / "replicas.py", PROGRAMS / "torchft_fit.py"], BY_ADAPTER),
+    "lightgbm": Client("LightGBM", "lightgbm", tutti_run("lightgbm_fit.py"), BY_ADAPTER, "its own sockets"),
 }
 
 
