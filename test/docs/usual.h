@@ -20,11 +20,8 @@ extern float *in, *out, *x, **xs;
 extern size_t count, n;
 extern int rank, size, root, local;
 
-/* Parts of a model, and their shapes. */
-extern float *weight, *mean, *rows, *gradients;
-extern int64_t shape[2], whole[2], channels, first_row, own_rows;
-
 /* Kernels of the program on a stream. */
+extern float* gradients;
 extern cudaStream_t stream;
 void launch_backward(float* gradients, cudaStream_t stream);
 void launch_update(const float* gradients, cudaStream_t stream);

@@ -19,9 +19,6 @@
 
 extern tutti::Communicator comm;
 extern tutti::Config config;
-extern tutti::Trainer trainer;
 extern std::vector<float> in, out, x;
 extern std::size_t count, n;
-extern int rank, size, root, epochs;
-
-void train_an_epoch(int number);
+extern int rank, size, root;
