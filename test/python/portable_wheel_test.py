@@ -257,12 +257,17 @@ def support_paths(site):
     return "\n".join([str(site), *more]) + "\n"
 
 
-def enter(root, mounts, command, **env):
-    """Runs a command with another root, in namespaces of its own: the mounts end with it."""
-    script = " && ".join([*mounts, "ip link set lo up", f"exec chroot {root} {command}"])
-    return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--net", "--kill-child", "sh", "-c", script],
-                          capture_output=True, text=True, check=False, timeout=JOB_TIMEOUT_S,
-                          stdin=subprocess.DEVNULL, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **env})
+def enter(root, mounts, command, user=None, network=False, timeout_s=JOB_TIMEOUT_S, **env):
+    """Runs a command with another root, in namespaces of its own: the mounts end with it.
+
+    network: with the machine's network, not with a loopback interface alone.
+    """
+    chroot = f"exec chroot {f'--userspec={user} ' if user else ''}{root} {command}"
+    script = " && ".join([*mounts, *([] if network else ["ip link set lo up"]), chroot])
+    namespaces = ["--mount", "--pid", "--fork", *([] if network else ["--net"]), "--kill-child"]
+    return subprocess.run(["unshare", *namespaces, "sh", "-c", script], capture_output=True, text=True, check=False,
+                          timeout=timeout_s, stdin=subprocess.DEVNULL,
+                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **env})
 
 
 def need_namespaces(test):
