@@ -209,7 +209,10 @@ def a_communicator_that_is_closed_under_a_collective():
     def train():
         network.__enter__()
         entered.set()
-        told.append(raises(LightGBMError, ["aborted", "What to do"], allgathers))
+        error = raises(LightGBMError, "What to do", allgathers)
+        # On a busy machine the block may have ended before the call.
+        assert "aborted" in str(error) or "is not inside" in str(error), error
+        told.append(error)
 
     if rank == 0:
         thread = threading.Thread(target=train)
