@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -22,6 +23,10 @@ SCRIPTS = {f"{folder}/{path.name}": path for folder in ("tools", "bench") for pa
 # The stand-in for CUDA's runtime, if the build makes it. It uses the stand-in for the driver.
 CUDA = pathlib.Path(os.environ.get("TUTTI_FAKE_CUDA_RUNTIME", ""))
 TIMEOUT_S = 60
+# Debian's names of Open MPI's compiler and launcher.
+MPICC = "mpicc.openmpi"
+MPIRUN = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2")
+CUDA_INCLUDE = pathlib.Path("/usr/local/cuda/include")
 unittest.TestCase.maxDiff = None
 
 
@@ -130,6 +135,26 @@ class Compiled(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 ran += 1
         self.assertGreater(ran, 0)
+
+    def test_programs_of_other_libraries_compile_where_those_are_installed(self):
+        if not shutil.which(MPICC):
+            self.skipTest(f"there is no {MPICC} (tools/setup --bench)")
+        for block in blocks("c", "cpp"):
+            needs = set(re.findall(r"#include <(mpi|nccl|gloo)[./]", block.text))
+            # Debian's Gloo is of 2022, when connectFullMesh had other parameters.
+            if block.mark != "other-library" or "gloo" in needs:
+                continue
+            with self.subTest(str(block)):
+                if "nccl" in needs and not (CUDA_INCLUDE / "nccl.h").is_file():
+                    self.skipTest(f"there is no {CUDA_INCLUDE}/nccl.h")
+                source, program = self.folder / "other.c", self.folder / "other"
+                source.write_text(block.text, encoding="utf-8")
+                done = run(MPICC, "-Wall", "-Werror", f"-I{CUDA_INCLUDE}", source,
+                           *(["-o", program] if needs == {"mpi"} else ["-fsyntax-only"]))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                if needs == {"mpi"}:
+                    done = run(*MPIRUN, program)
+                    self.assertEqual((done.returncode, done.stdout.splitlines()), (0, ["1 of 2 ranks"] * 2), done.stderr)
 
     def test_a_fragment_that_does_not_compile_is_told_with_its_line(self):
         with self.assertRaisesRegex(AssertionError, r"docs/a\.md:8:"):
