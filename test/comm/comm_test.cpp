@@ -172,8 +172,7 @@ TEST_CASE("communicator: requests complete while the program only sleeps") {
         if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
         auto request = comm.calls().start(sum_of(x.size()), 0, -1, x.data(), x.data());
         if (!request) return request.error().message;
-        for (int i = 0; i < 10'000 && !(*request)->done(); ++i)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        eventually([&] { return (*request)->done(); });
         return (*request)->done() && x[0] == 2.0f ? "" : "not done without our help";
     }));
 }
@@ -188,8 +187,7 @@ TEST_CASE("communicator: requests complete unwaited for after many that were wai
             if (!request) return request.error().message;
             const bool waits = round % 25 != 24;
             if (waits) comm.progress().wait(**request, -1);
-            for (int i = 0; !waits && i < 10'000 && !(*request)->done(); ++i)
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if (!waits) eventually([&] { return (*request)->done(); });
             if (!(*request)->done()) return "not done without our help";
             if (sum[0] != 2.0f * x[0]) return "wrong sum";
         }
@@ -264,19 +262,20 @@ TEST_CASE("communicator: strict checking of many calls that others make later") 
 TEST_CASE("communicator: abort from another thread ends a waiting call on every rank") {
     for (const char* transport : transports_under_test) {
         INFO(transport);
+        std::atomic<int> met{0};    // ranks whose first call has ended: the abort would end it
         std::atomic<int> ended{0};  // calls of ranks 0 and 1, which rank 2 never joins
         expect_no_problem(run({3, transport}, [&](Communicator& comm, Rank rank) -> std::string {
             if (auto problem = allreduce(comm, 10); !problem.empty()) return problem;
+            ++met;
             std::thread aborter;
             if (rank == 1) {
                 aborter = std::thread([&] {
+                    eventually([&] { return met == 3; });
                     std::this_thread::sleep_for(std::chrono::milliseconds(30));
                     comm.abort();
                 });
             }
-            const Deadline patience = Deadline::after_ms(lost_ms);
-            while (rank == 2 && ended < 2 && !patience.passed())
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if (rank == 2) eventually([&] { return ended == 2; });
             const auto done = comm.calls().run(barrier(), nullptr, nullptr);
             ++ended;
             if (aborter.joinable()) aborter.join();
@@ -289,15 +288,22 @@ TEST_CASE("communicator: abort from another thread ends a waiting call on every 
 }
 
 TEST_CASE("communicator: a deadline names the rank that did not call") {
-    Job job{3, "inproc"};
-    job.change = [](Config& config) { config.timeout_ms = 700; };
-    expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
-        if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-        const auto done = comm.calls().run(sum_of(100'000), std::vector<float>(100'000).data(),
-                                           std::vector<float>(100'000).data());
-        if (done) return "succeeded without rank 2";
-        if (done.error().code != Code::timeout) return done.error().message;
-        return done.error().rank == 2 || rank == 2 ? "" : done.error().message;
+    // Rank 1 has the short deadline and calls when rank 0 has called, so that only rank 2 is
+    // missing.
+    std::atomic<bool> called{false};
+    std::atomic<int> ended{0};
+    expect_no_problem(run({3, "inproc"}, [&](Communicator& comm, Rank rank) -> std::string {
+        std::vector<float> x(100'000);
+        if (rank == 1) eventually([&] { return called.load(); });
+        if (rank == 2) eventually([&] { return ended == 2; });
+        auto started =
+            comm.calls().start(sum_of(x.size()), 0, rank == 1 ? 700 : -1, x.data(), x.data());
+        if (rank == 0) called = true;
+        if (started) comm.progress().wait(**started, -1);
+        ++ended;
+        const Error error = started ? (*started)->error : started.error();
+        if (error.code != Code::timeout) return "without rank 2: " + error.message;
+        return error.rank == 2 || rank == 2 ? "" : error.message;
     }));
 }
 

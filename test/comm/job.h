@@ -21,6 +21,17 @@ inline constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
 inline constexpr int lost_ms = 30'000;              // no wake-up takes that long, a missed one does
 inline constexpr int64_t soon_ns = 60'000'000'000;  // on busy machines, and well before deadlines
 
+/// Waits for what another thread does, which may be slow. False: it was not done.
+template <typename Done>
+bool eventually(Done done) {
+    const Deadline patience = Deadline::after_ms(lost_ms);
+    while (!done()) {
+        if (patience.passed()) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
 /// A directory store of its own for every job.
 class JobFolder {
 public:

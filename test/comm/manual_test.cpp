@@ -158,7 +158,7 @@ TEST_CASE("manual: who waits moves its other communicators too") {
 
 TEST_CASE("manual: a receive does not wait for a sender that computes") {
     constexpr Rank ranks = 5;
-    constexpr int64_t most_ns = 2'000'000'000;  // a second for each would be twice that
+    constexpr int64_t waited_ns = 500'000'000;  // a receive that waits takes a second
     for (const char* transport : transports_under_test) {
         INFO(transport);
         std::atomic<bool> posted{false};
@@ -178,18 +178,21 @@ TEST_CASE("manual: a receive does not wait for a sender that computes") {
                 return started ? std::string() : started.error().message;
             };
             while (rank != 0 && !posted) std::this_thread::yield();
-            const int64_t began_ns = now_ns();
+            // The machine may be busy, but hardly for each of them.
+            int64_t shortest_ns = INT64_MAX;
             std::string problem;
-            for (Rank peer = rank == 0 ? 1 : 0; peer < (rank == 0 ? ranks : 1); ++peer)
+            for (Rank peer = rank == 0 ? 1 : 0; peer < (rank == 0 ? ranks : 1); ++peer) {
+                const int64_t began_ns = now_ns();
                 if (problem.empty()) problem = start(rank != 0, peer);
-            const int64_t took_ns = now_ns() - began_ns;
+                shortest_ns = std::min(shortest_ns, now_ns() - began_ns);
+            }
             if (rank == 0) posted = true;
             for (const auto& request : requests) {
                 comm.progress().wait(*request, -1);
                 if (problem.empty()) problem = request->error.message;
             }
-            if (rank == 0 && problem.empty() && took_ns > most_ns)
-                problem = fmt::format("it took {} ms", ns_to_ms(took_ns));
+            if (rank == 0 && problem.empty() && shortest_ns > waited_ns)
+                problem = fmt::format("the quickest took {} ms", ns_to_ms(shortest_ns));
             return problem;
         }));
     }

@@ -15,7 +15,7 @@ using namespace comm_test;
 namespace {
 
 constexpr int longest_sleep_ms = 30'000;
-constexpr int64_t stall_ns = 15'000'000'000;  // no wake-up takes that long, a missed one does
+constexpr int64_t stall_ns = 20'000'000'000;  // no wake-up takes that long, a missed one does
 constexpr std::size_t long_count = std::size_t{1} << 18;  // many messages both ways
 
 Job two_streams(const char* transport) {
