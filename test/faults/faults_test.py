@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 RUN = os.environ["TUTTI_RUN"]
@@ -13,7 +14,8 @@ LAST_WORDS = os.environ["TUTTI_LAST_WORDS"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 # Transports over networks' own libraries, where they are built.
 FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
-HANG_GUARD_S = 120
+HANG_GUARD_S = 240
+SOON_S = 40  # well before the ranks' deadline, and long enough for a machine that is busy
 # "operation: peer lost; at fault 2; after 0.310 s; rank 0: …"
 LINE = re.compile(r"^\[(\d+)\] (\w[\w ]*): ([^;]*); at fault (-?\d+); after ([\d.]+) s; ?(.*)$", re.MULTILINE)
 # The leak checker may crash on libraries that are loaded late, and reports what they keep. A forked child has none of
@@ -29,7 +31,7 @@ def run(ranks, *arguments, transport="shm,tcp", env=None, options=(), program=WO
     """Runs the ranks; returns {rank: {what: (status, rank at fault, seconds, text)}} of their lines, and all output."""
     done = subprocess.run(
         [RUN, "-n", str(ranks), "--keep-going", "--transport", transport, *options, program, *arguments],
-        env={**os.environ, "TUTTI_TIMEOUT_MS": "20000", **sanitizer_options(transport), **(env or {})},
+        env={**os.environ, "TUTTI_TIMEOUT_MS": "60000", **sanitizer_options(transport), **(env or {})},
         capture_output=True, text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
     said = {r: {} for r in range(ranks)}
     for rank, what, status, fault, seconds, text in LINE.findall(done.stdout):
@@ -108,18 +110,17 @@ class Faults(unittest.TestCase):
                     status, fault, seconds, text = said[rank]["operation"]
                     self.assertEqual((status, fault), ("peer lost", victim), output)
                     self.assertIn(f"rank {victim} is gone", text)
-                    # 0.3 s until it dies; generous, since machines are shared.
-                    self.assertLess(seconds, 15, output)
+                    self.assertLess(seconds, SOON_S, output)
                     self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
-                    self.assertLess(said[rank]["destroy"][2], 15, output)
+                    self.assertLess(said[rank]["destroy"][2], SOON_S, output)
 
     def check_killed_in_part(self, transport, victim, env):
-        said, output = run(6, "killed_in_part", str(victim), transport=transport, env={"TUTTI_TIMEOUT_MS": "40000", **env})
+        said, output = run(6, "killed_in_part", str(victim), transport=transport, env=env)
         for rank in {1, 2, 3, 4, 5} - {victim}:
             # Ranks of the part are those of the job but for rank 0.
             status, fault, seconds, text = said[rank]["operation"]
             self.assertEqual((status, fault), ("peer lost", victim - 1), output)
-            self.assertLess(seconds, 20, output)
+            self.assertLess(seconds, SOON_S, output)
         return said
 
     def test_a_killed_rank_is_named_on_every_survivor_of_a_part_though_others_have_left(self):
@@ -137,7 +138,7 @@ class Faults(unittest.TestCase):
 
     def test_a_stopped_rank_is_named_by_all_wherever_it_stopped(self):
         for transport in self.transports_of_stopped:
-            said, output = run(4, "stopped_in_a_row", "2", transport=transport, env={"TUTTI_TIMEOUT_MS": "4000"})
+            said, output = run(4, "stopped_in_a_row", "2", transport=transport, env={"TUTTI_TIMEOUT_MS": "8000"})
             for rank in (0, 1, 3):
                 self.assertEqual(said[rank]["operation"][:2], ("timeout", 2), output)
 
@@ -159,17 +160,18 @@ class Faults(unittest.TestCase):
                 for rank in set(range(4)) - {victim}:
                     self.assertEqual(said[rank]["operation"][0], "ok", output)
                     self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
-                    self.assertLess(said[rank]["next"][2], 15, output)
+                    self.assertLess(said[rank]["next"][2], SOON_S, output)
 
     def test_a_receive_after_a_loss_takes_a_message_that_is_here(self):
         for n in (2, 3):
             for transport in ("shm", "tcp", *FABRICS):
-                said, output = run(n, transport=transport, program=LAST_WORDS)
+                with tempfile.TemporaryDirectory() as folder:
+                    said, output = run(n, folder, transport=transport, program=LAST_WORDS)
                 for what in ("before", "queued", "any", *(("survivor",) if n > 2 else ())):
                     self.assertEqual(said[0].get(what, ("nothing",))[0], "ok", f"{transport}, {what}\n{output}")
                 for what in ("send", "announced", "never", "barrier", "after"):
                     self.assertEqual(said[0][what][:2], ("peer lost", 1), f"{transport}, {what}\n{output}")
-                    self.assertLess(said[0][what][2], 5, output)
+                    self.assertLess(said[0][what][2], SOON_S, output)
 
     def test_a_rank_that_only_sends_hears_of_a_death_too(self):
         for transport in ("shm", "tcp", *FABRICS):
@@ -179,15 +181,19 @@ class Faults(unittest.TestCase):
     def test_leaving_waits_for_no_answer_of_a_rank_that_gave_none(self):
         # libfabric keeps memory that a living peer has not fetched: leaving waits a second for it.
         for transport in ("shm", "tcp", *(set(FABRICS) - {"ofi"})):
-            said, output = run(3, "frozen", transport=transport)
-            for rank in (0, 2):
-                self.assertEqual(said[rank]["operation"][:2], ("timeout", 1), output)
-            # 1.0 s if they wait; the machine may be busy, but hardly for both.
-            self.assertLess(min(said[rank]["left"][2] for rank in (0, 2)), 0.8, output)
+            took_s = []
+            # 1.0 s if they wait. The machine may be busy, but hardly each time.
+            while len(took_s) < 10 and min(took_s, default=1) >= 0.8:
+                said, output = run(3, "frozen", transport=transport)
+                for rank in (0, 2):
+                    self.assertEqual(said[rank]["operation"][:2], ("timeout", 1), output)
+                    took_s.append(said[rank]["left"][2])
+            self.assertLess(min(took_s), 0.8, output)
 
     def test_a_rank_in_its_exit_handlers_is_past_being_called(self):
         for transport in ("shm", "tcp"):
-            said, output = run(2, "late_peer", transport=transport)
+            with tempfile.TemporaryDirectory() as folder:
+                said, output = run(2, "late_peer", folder, transport=transport)
             self.assertEqual(said[1]["operation"][:2], ("peer lost", 0), output)
             for rank in range(2):
                 self.assertIn(f"rank {rank} exited with code 7", output)
@@ -207,7 +213,7 @@ class Faults(unittest.TestCase):
             for rank in (1, 2):
                 status, fault, seconds, _ = said[rank]["operation"]
                 self.assertEqual((status, fault), ("peer lost", 0), output)
-                self.assertLess(seconds, 15, output)  # of 20
+                self.assertLess(seconds, SOON_S, output)
             self.assertNotIn("killed", output)
 
     def test_a_forked_child_that_exits_takes_nobody_along(self):
@@ -244,12 +250,11 @@ class Faults(unittest.TestCase):
                 said, output = run(n, "survived_by_a_child", str(victim), transport=transport)
                 for rank in set(range(n)) - {victim}:
                     self.assertEqual(said[rank]["operation"][:2], ("peer lost", victim), output)
-                    self.assertLess(said[rank]["operation"][2], 15, output)
+                    self.assertLess(said[rank]["operation"][2], SOON_S, output)
 
     def test_a_rank_that_never_comes_is_named_at_the_deadline(self):
         for n, transport in self.over_transports((2, 4)):
-            said, output = run(n, "late", str(n - 1), transport=transport,
-                               env={"TUTTI_TIMEOUT_MS": "1000"})
+            said, output = run(n, "late", transport=transport)
             for rank in range(n - 1):
                 status, fault, _, text = said[rank]["operation"]
                 self.assertEqual((status, fault), ("timeout", n - 1), output)
@@ -262,7 +267,7 @@ class Faults(unittest.TestCase):
         script = 'case $TUTTI_RANK in 1) export TUTTI_NRINGS=3;; 3) sleep 1;; esac; exec "$0" idle'
         done = subprocess.run([RUN, "-n", "4", "--keep-going", "sh", "-c", script, WORKER],
                               env={**os.environ, "TUTTI_TIMEOUT_MS": "60000"}, capture_output=True, text=True,
-                              timeout=30, stdin=subprocess.DEVNULL)
+                              timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
         told = [line for line in (done.stdout + done.stderr).splitlines() if "nrings is '" in line]
         self.assertTrue(any(line.startswith("[3]") for line in told), done.stdout + done.stderr)
 
@@ -293,10 +298,10 @@ class Faults(unittest.TestCase):
 
     def test_a_first_contact_ends_at_the_deadline_of_its_call_and_by_an_abort(self):
         for call, ended in (("send", "timeout"), ("allreduce", "timeout"), ("aborted", "aborted")):
-            said, output = run(2, "stopped", call, transport="shm", env={"TUTTI_TIMEOUT_MS": "60000"})
+            said, output = run(2, "stopped", call, transport="shm")
             status, fault, seconds, _ = said[0]["operation"]
             self.assertEqual((status, fault), (ended, 0 if call == "aborted" else 1), output)
-            self.assertLess(seconds, 30, output)
+            self.assertLess(seconds, SOON_S, output)
 
     def test_a_hung_rank_is_named_by_all_that_wait_for_it_or_for_each_other(self):
         for _, transport in self.over_transports((3,)):
@@ -349,7 +354,7 @@ class Faults(unittest.TestCase):
                 self.assertEqual(status, "no memory", output)
                 self.assertIn("transport shm: /dev/shm or memory is exhausted", text)
                 self.assertIn("docker: --shm-size", text)
-                self.assertLess(seconds, 15, output)
+                self.assertLess(seconds, SOON_S, output)
 
     def test_destroy_with_a_pending_request(self):
         for n, transport in self.over_transports((2,)):
@@ -391,8 +396,8 @@ class FabricFaults(unittest.TestCase):
                     self.assertIn("operation", said[rank], output)
                     status, fault, seconds, _ = said[rank]["operation"]
                     self.assertEqual((status, fault), ("peer lost", n - 1), output)
-                    self.assertLess(seconds, 30, output)
-                    self.assertLess(said[rank]["destroy"][2], 15, output)
+                    self.assertLess(seconds, SOON_S, output)
+                    self.assertLess(said[rank]["destroy"][2], SOON_S, output)
 
     def test_what_a_hung_rank_costs_another_is_not_blamed_on_a_third(self):
         for fabric, provider in [(f, "") for f in FABRICS] + [("ofi", "tcp;ofi_rxm")] * ("ofi" in FABRICS):
@@ -408,9 +413,12 @@ class FabricFaults(unittest.TestCase):
                     self.assertIn(f"rank {fault} is gone: it cannot continue with rank {1 - fault}", text)
 
 
+ALONE = {"TUTTI_TIMEOUT_MS": "3000"}  # for a rank that waits in vain
+
+
 def start(env):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")}
-    return subprocess.Popen([WORKER, "nothing"], env={**clean, "TUTTI_TIMEOUT_MS": "3000", **env},
+    return subprocess.Popen([WORKER, "nothing"], env={**clean, "TUTTI_TIMEOUT_MS": "60000", **env},
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             stdin=subprocess.DEVNULL)
 
@@ -427,6 +435,15 @@ class BadInput(unittest.TestCase):
 
     def job(self, *envs):
         return finish([start(env) for env in envs])
+
+    def start_and_wait(self, rank, size=2):
+        """Returns a rank that waits for others, once its record is in the store."""
+        process = start({"TUTTI_RANK": str(rank), "TUTTI_SIZE": str(size), "TUTTI_STORE": self.store})
+        record = os.path.join(self.folder.name, "default", f"c0%2Frank%2F{rank}")
+        while not os.path.exists(record):
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        return process
 
     def expect(self, env, *words):
         output, = self.job(env)
@@ -464,10 +481,10 @@ class BadInput(unittest.TestCase):
             self.assertIn(f"rank {rank} of 2: on host 0 of 1, which has 2 ranks", output)
 
     def test_at_level_info_a_rank_says_for_whom_it_waits(self):
-        env = {"TUTTI_SIZE": "3", "TUTTI_STORE": self.store, "TUTTI_LOG": "info", "TUTTI_TIMEOUT_MS": "5000"}
-        first, = self.job({**env, "TUTTI_RANK": "0"})
+        # The line comes after 3 s. At the deadline an error would say the same.
+        env = {"TUTTI_SIZE": "3", "TUTTI_STORE": self.store, "TUTTI_LOG": "info", "TUTTI_TIMEOUT_MS": "9000"}
+        first, second = self.job({**env, "TUTTI_RANK": "0"}, {**env, "TUTTI_RANK": "1", "TUTTI_JOB": "another"})
         self.assertRegex(first, r"rank 0 waits: 2 of 3 ranks did not join within \d+ ms: ranks 1, 2 \(store file:")
-        second, = self.job({**env, "TUTTI_RANK": "1", "TUTTI_JOB": "another"})
         self.assertRegex(second, r"rank 1 waits: rank 0 did not join within \d+ ms")
 
     def test_rank_outside_the_job(self):
@@ -484,7 +501,7 @@ class BadInput(unittest.TestCase):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
-        self.expect({"TUTTI_RANK": "1", "TUTTI_SIZE": "2", "TUTTI_STORE": f"tcp://127.0.0.1:{port}"},
+        self.expect({**ALONE, "TUTTI_RANK": "1", "TUTTI_SIZE": "2", "TUTTI_STORE": f"tcp://127.0.0.1:{port}"},
                     f"127.0.0.1:{port}", "ms", "refused")
 
     def test_port_in_use(self):
@@ -506,9 +523,11 @@ class BadInput(unittest.TestCase):
                     "TUTTI_SECRET", "TUTTI_INSECURE")
 
     def test_duplicate_rank(self):
-        env = {"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store}
-        outputs = self.job(env, env)
-        self.assertTrue(any("rank 0 is already taken by process" in o for o in outputs), outputs)
+        first = self.start_and_wait(rank=0)
+        self.expect({"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store},
+                    "rank 0 is already taken by process")
+        first.kill()
+        first.communicate()
 
     def test_ranks_that_disagree_about_the_size(self):
         outputs = self.job({"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store},
@@ -524,8 +543,10 @@ class BadInput(unittest.TestCase):
             self.assertIn("nrings is '3' on rank 1 but '2' on rank 0", output)
 
     def test_a_rank_that_never_starts(self):
-        outputs = self.job({"TUTTI_RANK": "0", "TUTTI_SIZE": "3", "TUTTI_STORE": self.store},
-                           {"TUTTI_RANK": "1", "TUTTI_SIZE": "3", "TUTTI_STORE": self.store})
+        # Rank 1 waits longer than rank 0, which names the rank that is missing then.
+        env = {"TUTTI_SIZE": "3", "TUTTI_STORE": self.store}
+        other = self.start_and_wait(rank=1, size=3)
+        outputs = finish([start({**env, **ALONE, "TUTTI_RANK": "0"}), other])
         self.assertIn("rank 2", outputs[0])
         self.assertIn("did not join within 3000 ms", outputs[0])
 
@@ -534,8 +555,10 @@ class BadInput(unittest.TestCase):
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
         env = {"TUTTI_SIZE": "2", "TUTTI_STORE": f"tcp://127.0.0.1:{port}"}
-        outputs = self.job({**env, "TUTTI_RANK": "0", "TUTTI_SECRET": "the right secret"},
-                           {**env, "TUTTI_RANK": "1", "TUTTI_SECRET": "the wrong secret"})
+        # Rank 1 calls again and again from before rank 0 serves the store.
+        outputs = finish(reversed([start({**env, "TUTTI_RANK": "1", "TUTTI_SECRET": "the wrong secret"}),
+                                   start({**env, "TUTTI_RANK": "0", "TUTTI_SECRET": "the right secret",
+                                          "TUTTI_TIMEOUT_MS": "8000"})]))
         self.assertIn("TUTTI_SECRET", outputs[1])
         self.assertIn("create: authentication", outputs[1])
         self.assertIn("1 connection to the store was refused for a wrong secret", outputs[0])
@@ -543,9 +566,7 @@ class BadInput(unittest.TestCase):
 
     def test_what_a_killed_job_left_in_a_file_store_is_replaced(self):
         env = {"TUTTI_SIZE": "2", "TUTTI_STORE": self.store}
-        alone = start({**env, "TUTTI_RANK": "0", "TUTTI_TIMEOUT_MS": "60000"})
-        while not any(files for _, _, files in os.walk(self.folder.name)):
-            pass
+        alone = self.start_and_wait(rank=0)
         alone.kill()
         alone.communicate()
         outputs = self.job({**env, "TUTTI_RANK": "0"}, {**env, "TUTTI_RANK": "1"})

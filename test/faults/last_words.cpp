@@ -1,11 +1,14 @@
 // Rank 1 sends messages and is killed; rank 0 asks for them when it has heard of that. Prints what
 // its calls came to, for the script.
-// usage: tutti-run --keep-going -n N last_words
+// usage: tutti-run --keep-going -n N last_words FOLDER (empty)
 #include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -52,11 +55,15 @@ void be_killed(tutti_comm* comm) {
 void ask(tutti_comm* comm) {
     // This keeps what came before it in the queue of messages that no receive wants.
     say("before", receive(comm, 0, 1, last_before_pause), Clock::now());
-    std::this_thread::sleep_for(milliseconds(1500));
-    int word = 0;
-    say("send", tutti_send(comm, &word, 1, TUTTI_INT32, 1, small), Clock::now());
-    const auto start = Clock::now();
+    // Sends fail once this rank has heard of the death.
+    const auto alive = Clock::now();
     tutti_status status = TUTTI_OK;
+    for (const int word = 0; status == TUTTI_OK && Clock::now() - alive < std::chrono::seconds(45);
+         std::this_thread::sleep_for(milliseconds(50)))
+        status = tutti_send(comm, &word, 1, TUTTI_INT32, 1, small);
+    say("send", status, alive);
+    const auto start = Clock::now();
+    status = TUTTI_OK;
     for (int i = 0; i < queued && status == TUTTI_OK; ++i) status = receive(comm, i, 1, small);
     say("queued", status, start);
     say("any", receive(comm, queued, TUTTI_ANY_SOURCE, small), start);
@@ -74,15 +81,18 @@ void ask(tutti_comm* comm) {
 
 }  // namespace
 
-int main() {
+int main(int, char** argv) {
+    const std::string asked = std::string(argv[1]) + "/asked";  // rank 2 stays until then
     tutti_comm* comm = nullptr;
     if (tutti_comm_create(nullptr, &comm) != TUTTI_OK) return 1;
     const int rank = tutti_comm_rank(comm);
     if (rank == 0) ask(comm);
+    if (rank == 0) std::ofstream(asked).put('\n');
     if (rank == 1) be_killed(comm);
     if (rank == 2) {
         send(comm, 7, of_survivor);
-        std::this_thread::sleep_for(milliseconds(2500));
+        for (int i = 0; i < 6000 && !std::filesystem::exists(asked); ++i)
+            std::this_thread::sleep_for(milliseconds(10));
     }
     tutti_comm_destroy(comm);
     return 0;

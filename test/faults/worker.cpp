@@ -1,17 +1,13 @@
 // One rank of a job in which something goes wrong. Prints what its calls came to, for the script.
 // usage: tutti-run --keep-going -n N worker CASE [ARGUMENT]
-#include <linux/filter.h>
-#include <linux/seccomp.h>
+#include "worker.h"
+
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -24,13 +20,8 @@
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 int rank_of = 0, ranks = 1;
 std::string argument;
-
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void say(const char* what, tutti_status status, Clock::time_point start = Clock::now()) {
     std::printf("%s: %s; at fault %d; after %.3f s; %s\n", what, tutti_status_string(status),
@@ -115,15 +106,15 @@ void queue(tutti_comm* comm) {
 }
 
 // The rank named by the argument is killed while the others are in an operation that it never
-// enters.
+// enters. A slow rank may still be in the first one.
 void killed(tutti_comm* comm) {
-    if (sum(comm) != TUTTI_OK) return;
+    const tutti_status first = sum(comm);
     if (rank_of == std::stoi(argument)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
         kill(getpid(), SIGKILL);
     }
     const auto start = Clock::now();
-    say("operation", sum(comm, 200'000), start);
+    say("operation", first == TUTTI_OK ? sum(comm, 200'000) : first, start);
     say("next", tutti_barrier(comm));
 }
 
@@ -205,7 +196,7 @@ void halfway(tutti_comm* comm) {
     const auto step = [&] {
         return tutti_allreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32, TUTTI_MAX);
     };
-    if (step() != TUTTI_OK) return;
+    tutti_status status = step();
     std::thread killer;
     if (rank_of == std::stoi(argument))
         killer = std::thread([] {
@@ -213,30 +204,45 @@ void halfway(tutti_comm* comm) {
             kill(getpid(), SIGKILL);
         });
     const auto start = Clock::now();
-    tutti_status status = TUTTI_OK;
     while (status == TUTTI_OK) status = step();
     say("operation", status, start);
     if (killer.joinable()) killer.join();
 }
 
+// The last rank calls the barrier when the deadline of the others has passed. The one whose
+// deadline is short calls it after the rest, so that only the last rank is missing.
 void late(tutti_comm* comm) {
     if (sum(comm) != TUTTI_OK) return;
-    if (rank_of == std::stoi(argument)) {
-        std::this_thread::sleep_for(std::chrono::seconds(4));
+    const int hasty = ranks - 2;
+    tutti_request* request = nullptr;
+    if (rank_of > hasty) {
+        // The deadline ends this receive. The rank only looks, as it must not count as blocked.
+        char word = 0;
+        tutti_status status =
+            tutti_irecv(comm, &word, 1, TUTTI_INT8, 0, word_tag, nullptr, nullptr, &request);
+        while (status == TUTTI_OK && tutti_test(&request) == TUTTI_IN_PROGRESS)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
         return say("operation", tutti_barrier(comm));
     }
+    if (rank_of > 0 && receive_word(comm, rank_of - 1) != TUTTI_OK) return;
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    if (rank_of == hasty) opts.timeout_ms = 1000;
     const auto start = Clock::now();
-    say("operation", tutti_barrier(comm), start);
+    tutti_status status = tutti_ibarrier(comm, &opts, &request);
+    if (rank_of < hasty) send_word(comm, rank_of + 1);
+    if (status == TUTTI_OK) status = tutti_wait(&request, -1);
+    say("operation", status, start);
 }
 
+// A slow rank may still be in the first sum when another one aborts.
 void aborted(tutti_comm* comm) {
-    if (sum(comm) != TUTTI_OK) return;
+    const tutti_status first = sum(comm);
     if (rank_of == std::stoi(argument)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         say("abort", tutti_comm_abort(comm));
         return say("operation", tutti_barrier(comm));
     }
-    say("operation", sum(comm, 200'000));
+    say("operation", first == TUTTI_OK ? sum(comm, 200'000) : first);
 }
 
 // One rank destroys its communicator and goes; the others call on.
@@ -284,7 +290,7 @@ void goes_on_sending(tutti_comm* comm) {
     tutti_status status = tutti_broadcast(comm, &x, 1, TUTTI_FLOAT32, 0);
     if (rank_of == 1) _exit(status);
     const auto start = Clock::now();
-    while (status == TUTTI_OK && Clock::now() - start < std::chrono::seconds(15)) {
+    while (status == TUTTI_OK && Clock::now() - start < std::chrono::seconds(45)) {
         status = tutti_broadcast(comm, &x, 1, TUTTI_FLOAT32, 0);
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -304,7 +310,7 @@ void frozen(tutti_comm* comm) {
     std::vector<float> x(1'000'000, 1.0f);
     tutti_request* request = nullptr;
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
-    opts.timeout_ms = 500;
+    opts.timeout_ms = 2000;
     tutti_status status = tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32,
                                            TUTTI_SUM, &opts, &request);
     if (status == TUTTI_OK) status = tutti_wait(&request, -1);
@@ -317,13 +323,18 @@ void frozen(tutti_comm* comm) {
 }
 
 // Rank 0 is in its exit handlers when the other first wants to reach it.
-constexpr std::chrono::milliseconds handler_takes{300};
 void late_peer(tutti_comm* comm) {
     if (rank_of == 0) std::exit(7);
-    std::this_thread::sleep_for(handler_takes / 3);
+    await_word(argument, "exits");
     char word = 0;
     say("operation", tutti_send(comm, &word, 1, TUTTI_INT8, 0, 1));
+    leave_word(argument, "sent");
     std::exit(7);
+}
+void exit_slowly() {
+    if (rank_of != 0) return;
+    leave_word(argument, "exits");
+    await_word(argument, "sent");
 }
 
 // A communicator of a static object, whose destructor comes after the handlers of libraries that
@@ -370,12 +381,11 @@ void child_exits(tutti_comm* comm) {
 
 // The rank named by the argument is killed; the others exit as soon as they hear of it.
 void exits_on_error(tutti_comm* comm) {
-    if (sum(comm) != TUTTI_OK) return;
+    tutti_status status = sum(comm);
     if (rank_of == std::stoi(argument)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         kill(getpid(), SIGKILL);
     }
-    tutti_status status = TUTTI_OK;
     while (status == TUTTI_OK) status = sum(comm, 10'000);
     say("operation", status);
     std::exit(0);
@@ -445,26 +455,19 @@ void hung(tutti_comm* comm) {
     tutti_comm_destroy(others);
 }
 
-// From now on the kernel answers this process as it does where /dev/shm or memory is full.
-void exhaust_memory() {
-    // The others first finish what they are in: the failure ends that too.
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    sock_filter program[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSPC),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const sock_fprog filter{.len = std::size(program), .filter = program};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0)
-        say("exhaust", TUTTI_ERR_SYSTEM);
+void exhaust() {
+    if (!exhaust_memory()) say("exhaust", TUTTI_ERR_SYSTEM);
 }
 
 // There is no more shared memory when one rank's first large message needs some.
 void exhausted(tutti_comm* comm) {
+    const int victim = std::stoi(argument);
     say("before", sum(comm));
-    if (rank_of == std::stoi(argument)) exhaust_memory();
+    // The failure ends what other ranks are still in.
+    if (rank_of != victim) send_word(comm, victim);
+    for (int other = 0; rank_of == victim && other < ranks; ++other)
+        if (other != victim) receive_word(comm, other);
+    if (rank_of == victim) exhaust();
     say("operation", sum(comm, 1'000'000));
     say("next", tutti_barrier(comm));
 }
@@ -478,7 +481,8 @@ void exhausted_message(tutti_comm* comm) {
         return tutti_recv(comm, x.data(), count, TUTTI_FLOAT32, victim, 1, nullptr);
     };
     say("before", exchange(10));
-    if (rank_of == victim) exhaust_memory();
+    if (rank_of != victim) send_word(comm, victim);
+    if (rank_of == victim && receive_word(comm, other) == TUTTI_OK) exhaust();
     say("operation", exchange(x.size()));
 }
 
@@ -523,7 +527,7 @@ void pending(tutti_comm* comm) {
         say("operation", tutti_wait(&request, -1));
         std::exit(0);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    receive_word(comm, 0);  // rank 0 sends none: this ends when it has left
     say("operation", sum(comm));
 }
 
@@ -563,9 +567,8 @@ int main(int argc, char** argv) {
     };
     if (argc > 2) argument = argv[2];
     const char* launched_as = std::getenv("TUTTI_RANK");
-    if (argv[1] == std::string("full") && launched_as && launched_as == argument) exhaust_memory();
-    if (argv[1] == std::string("late_peer"))
-        std::atexit([] { std::this_thread::sleep_for(handler_takes); });
+    if (argv[1] == std::string("full") && launched_as && launched_as == argument) exhaust();
+    if (argv[1] == std::string("late_peer")) std::atexit(exit_slowly);
     tutti_comm* comm = nullptr;
     tutti_config* config = nullptr;
     if (const char* store = std::getenv("TUTTI_TEST_STORE_OF_RANK_0")) {
