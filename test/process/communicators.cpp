@@ -324,6 +324,7 @@ void mismatch(tutti_comm* world) {
 void killed(tutti_comm* world) {
     tutti_comm* part = nullptr;
     need(tutti_comm_split(world, rank_of % 2, 0, &part), "split");
+    need(tutti_barrier(world), "all have split");
     if (rank_of == ranks - 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         kill(getpid(), SIGKILL);

@@ -271,7 +271,7 @@ class Messages(Processes):
         self.messages("beside", (2, 4))
 
     def test_a_receive_that_nobody_serves(self):
-        self.messages("deadline", (2,), env={"TUTTI_TIMEOUT_MS": "1000"})
+        self.messages("deadline", (2,))
 
     def test_a_peer_that_leaves(self):
         self.messages("left", (2, 3))

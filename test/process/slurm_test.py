@@ -198,7 +198,7 @@ class SeveralHosts(OnSlurm):
         for rank, says in ((0, "no rank serves a store on node0"), (2, "1 of 3 ranks did not join")):
             with self.subTest(rank=rank):
                 script = self.script(f"[ $SLURM_PROCID = {rank} ] && exit 7\nexec {' '.join(SOAKED)}\n")
-                code, text = self.run_command("srun", "-N3", "-n3", script, TUTTI_TIMEOUT_MS="2000", **self.secret)
+                code, text = self.run_command("srun", "-N3", "-n3", script, TUTTI_TIMEOUT_MS="8000", **self.secret)
                 self.assertEqual(code, 7, text)
                 self.assertEqual(text.count(says), 2, text)
 
