@@ -279,7 +279,7 @@ TEST_CASE("PMI: rank 0's value reaches every rank, and a refusal is an error") {
                 const auto i = static_cast<std::size_t>(rank);
                 const Variables variables{{"PMI_FD", std::to_string(ours[i]->get())}};
                 heard[i] = share_over_pmi(environment(variables), rank, "10.0.0.1:5,abc",
-                                          Deadline::after_ms(refuses ? 500 : 20'000));
+                                          Deadline::after_ms(refuses && rank > 0 ? 500 : 20'000));
             });
         for (std::thread& rank : ranks) rank.join();
         stop = true;
