@@ -12,8 +12,8 @@ using namespace tutti;
 
 namespace {
 
-constexpr int longest_ms = 8'000;
-constexpr int64_t stall_ms = 5'000;
+constexpr int longest_ms = 40'000;
+constexpr int64_t stall_ms = 20'000;
 
 enum class Point { before, announced, looked, asleep };
 constexpr Point points[] = {Point::before, Point::announced, Point::looked, Point::asleep};

@@ -22,7 +22,7 @@ using namespace tutti;
 namespace {
 
 constexpr int longest_sleep_ms = 60'000;
-constexpr int64_t lost_ms = 5'000;  // no wake-up takes that long
+constexpr int64_t lost_ms = 20'000;  // no wake-up takes that long
 constexpr int64_t run_ms = 1'500;
 constexpr std::size_t comms = 3, slots = 3;
 
