@@ -7,6 +7,7 @@
 
 #include "cuda/fake_cuda.h"
 #include "cuda/handles.h"
+#include "cuda/held_stream.h"
 #include "cuda/links.h"
 #include "cuda/memory.h"
 #include "support/catch.h"
@@ -115,9 +116,11 @@ TEST_CASE("event: orders streams, and is passed when what it marks is done") {
     constexpr std::size_t count = 1000;
     void* values = fake_cuda_alloc(0, count * sizeof(float));
     const auto to = PinnedBuffer::allocate(*context, count * sizeof(float));
+    test::HeldStream held(a->handle());
     fake_cuda_increment(a->handle(), values, count, 20'000);
     REQUIRE(marked->record(a->handle()));
     REQUIRE_FALSE(*marked->passed());
+    held.let_go();
     REQUIRE(marked->hold(b->handle()));
     REQUIRE(context->driver().copy_async(reinterpret_cast<Address>(to->data()),
                                          reinterpret_cast<Address>(values), count * sizeof(float),

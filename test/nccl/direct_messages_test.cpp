@@ -209,10 +209,12 @@ TEST_CASE("direct messages: many at once between two ranks, and each other way o
     });
 }
 
-// Rank 1 is late, and the sender's stream goes on to write there.
-void send_between_kernels(Ranked& r, bool right) {
+// Rank 1 is late, and the sender's stream goes on to write there. A stream that does not wait for
+// the send has written before rank 1 receives.
+void send_between_kernels(Ranked& r, bool right, std::atomic<int>& written) {
     if (r.rank == 1) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        if (right) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        if (!right) wait_for(written, 1);
         const OnDevice got(1, std::vector<float>(large));
         r.works(both_ways(r, {receive_of(got, large, 0)}), "receive");
         r.holds((got.floats() == std::vector<float>(large, 2)) == right, "the values");
@@ -223,19 +225,23 @@ void send_between_kernels(Ranked& r, bool right) {
     fake_cuda_increment(stream.handle(), data.get(), large, 20'000);
     auto request = r.comm->offload().start({send_of(data, large, 1)}, -1, stream.handle());
     fake_cuda_increment(stream.handle(), data.get(), large, 0);
+    if (!right) fake_cuda_synchronize(stream.handle());
+    written = 1;
     r.works(r.finish(std::move(request)), "send");
     fake_cuda_synchronize(stream.handle());
     r.holds(data.floats() == std::vector<float>(large, 3), "what comes after");
 }
 
 TEST_CASE("direct messages: a send leaves after what is before it, and what is behind it waits") {
-    run(ucx_job(2), [](Ranked& r) { send_between_kernels(r, true); });
+    std::atomic<int> written{0};
+    run(ucx_job(2), [&](Ranked& r) { send_between_kernels(r, true, written); });
 }
 
 #ifndef __SANITIZE_THREAD__  // a race on purpose
 TEST_CASE("direct messages: a stream that does not wait for its send gives other values") {
     const Told drop(fake_drop_words, 0);
-    run(ucx_job(2), [](Ranked& r) { send_between_kernels(r, false); });
+    std::atomic<int> written{0};
+    run(ucx_job(2), [&](Ranked& r) { send_between_kernels(r, false, written); });
 }
 #endif
 

@@ -12,6 +12,7 @@
 
 #include "cuda/fake_cuda.h"
 #include "cuda/handles.h"
+#include "cuda/held_stream.h"
 #include "support/catch.h"
 #include "transports/catalog.h"
 #include "transports/nccl/library.h"
@@ -296,10 +297,12 @@ TEST_CASE("nccl: a collective waits for the kernel before it on its stream") {
         const Floats data(m.rank, std::vector<float>(500, 1));
         auto operation = *m.group->bind(shape_of(Collective::allreduce, 500));
         for (int round = 0; round < 5; ++round) {
+            test::HeldStream held(m.stream);
             fake_cuda_increment(m.stream, data.get(), 500, 3000);
             m.holds(operation->launch(data.get(), data.get(), m.stream, never).has_value(),
                     "launch");
             m.holds(operation->progress() == Code::in_progress, "it returned before it was done");
+            held.let_go();
             m.holds(m.finish(*operation) == Code::ok, "it ends");
         }
         // x → 2 (x + 1), five times from 1
@@ -350,7 +353,7 @@ TEST_CASE("nccl: joining that fails somewhere fails, and leaves nothing") {
     {
         const Setting fail("FAKE_NCCL_FAIL_JOIN", "0");
         const auto id = library().make_id();
-        const auto joined = library().join({0, 1, 0, *id, 5'000}, Deadline::after_ms(5'000));
+        const auto joined = library().join({0, 1, 0, *id, 20'000}, Deadline::after_ms(20'000));
         REQUIRE_FALSE(joined);
         REQUIRE(joined.error().message.find("internal error") != std::string::npos);
     }

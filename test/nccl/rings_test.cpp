@@ -233,7 +233,7 @@ TEST_CASE("launches: of a group that fails nothing runs on when that is told") {
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100, 1)));
             streams.push_back(stream_of(*r));
-            fake_cuda_increment(streams.back().handle(), data.back()->get(), 100, 100'000);
+            fake_cuda_increment(streams.back().handle(), data.back()->get(), 100, 1'000'000);
             auto sum = r->comm->calls().start(sum100, 0, -1, data.back()->get(), data.back()->get(),
                                               streams.back().handle());
             if (!first.works(sum, "start")) return;

@@ -213,11 +213,13 @@ TEST_CASE("staged messages: streams do not wait for each other, and tags keep th
 #ifndef __SANITIZE_THREAD__  // a race on purpose
 TEST_CASE("staged messages: a stream that does not wait gives other values") {
     const Told drop(fake_drop_words, 1);
-    run(staged_job(2), [](Ranked& r) {
+    std::atomic<int> written{0};  // by rank 1's stream, before it gets the message
+    run(staged_job(2), [&](Ranked& r) {
         constexpr std::size_t floats = 100'000;
         const device::DeviceStream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(floats, 1));
         if (r.rank == 0) {
+            wait_for(written, 1);
             fake_cuda_increment(stream.handle(), data.get(), floats, 50'000);
             r.works(
                 r.finish(r.comm->offload().start({send_of(data, floats, 1)}, -1, stream.handle())),
@@ -226,6 +228,8 @@ TEST_CASE("staged messages: a stream that does not wait gives other values") {
         }
         auto request = r.comm->offload().start({receive_of(data, floats, 0)}, -1, stream.handle());
         fake_cuda_increment(stream.handle(), data.get(), floats, 0);
+        fake_cuda_synchronize(stream.handle());
+        written = 1;
         r.works(r.finish(std::move(request)), "receive");
         fake_cuda_synchronize(stream.handle());
         r.holds(data.floats() != std::vector<float>(floats, 3), "the wait was not needed");
@@ -339,7 +343,7 @@ TEST_CASE("staged messages: gathered, each called by itself, the receive first")
          .change =
              [](Config& c) {
                  c.device = DeviceMode::staged;
-                 c.timeout_ms = 10'000;
+                 c.timeout_ms = 30'000;
              }},
         [](Ranked& r) {
             const OnDevice mine(r.rank, values_of(r.rank, 9'000)),
