@@ -78,7 +78,7 @@ class Hosts:
             run("ip", "-n", name, "address", "add", self.address(i) + mask[0], "dev", "net0", *mask[1:])
             for device in ("lo", "net0"):
                 run("ip", "-n", name, "link", "set", device, "up")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while any("state UP" not in run("ip", "-n", name, "link", "show", "net0") for name in self.names):
             assert time.monotonic() < deadline, "the links do not come up"
             time.sleep(0.02)
@@ -162,6 +162,13 @@ class FarHosts(Hosts):
             self.joining.terminate()
             self.joining.communicate()
         super().remove()
+
+
+def said(process):
+    """Returns the output of a process so far."""
+    # Another open file: the process writes at the position of its own.
+    with open(f"/proc/self/fd/{process.output.fileno()}", encoding="utf-8", errors="replace") as output:
+        return output.read()
 
 
 def ends(processes, patience_s=120):
