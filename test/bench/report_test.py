@@ -246,11 +246,16 @@ class Runs(unittest.TestCase):
     def test_a_command_ends_with_its_time_and_with_everything_that_it_started(self):
         mark = self.folder / "child"
         parent = self.program("parent", f"#!/bin/sh\nsleep 60 &\necho $! >{mark}\nwait\n")
-        began = time.monotonic()
-        self.assertEqual(report.run([parent], {}, 0.5), (None, ""))
-        self.assertLess(time.monotonic() - began, 10)
+        # On a busy machine the command may have started nothing yet after the first of these times.
+        for limit_s in (0.5, 5, 30):
+            began = time.monotonic()
+            self.assertEqual(report.run([parent], {}, limit_s), (None, ""))
+            self.assertLess(time.monotonic() - began, limit_s + 20)
+            if mark.exists() and mark.read_text(encoding="utf-8").strip():
+                break
+        deadline = time.monotonic() + 30
         while self.is_alive(mark.read_text(encoding="utf-8").strip()):
-            self.assertLess(time.monotonic() - began, 20)
+            self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
 
     def test_output_and_status_come_back(self):

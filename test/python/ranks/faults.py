@@ -37,13 +37,16 @@ def told(name):
 
 
 def late():
-    group = dist.new_group(backend="tutti", timeout=4 * SECOND)
+    group = dist.new_group(backend="tutti", timeout=6 * SECOND)
     if rank() == 1:
-        time.sleep(6)
+        for other in range(size()):
+            if other != 1:
+                told(f"timed out {other}")
         raises(dist.DistBackendError, "", dist.all_reduce, torch.ones(4), group=group)
     else:
         error = raises(tutti.torch.TimedOutError, ["timed out", "rank 1"], dist.all_reduce, torch.ones(4), group=group)
         assert error.rank == 1 and isinstance(error, TimeoutError) and error.operation == "all_reduce", repr(error)
+        tell(f"timed out {rank()}")
 
 
 def aborted():

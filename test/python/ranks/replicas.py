@@ -99,7 +99,7 @@ def lacks_a_rank():
     """Two of three configure; the error names the third."""
     meet("lacking", SIZE)
     if RANK != 2:
-        group.set_timeout(2 * SECOND)
+        group.set_timeout(6 * SECOND)
         raises(tutti.torch.TimedOutError, "rank 2" if RANK == 0 else "", configure, "lacking", RANK, SIZE)
         group.set_timeout(30 * SECOND)
     meet("lacked", SIZE)

@@ -320,11 +320,11 @@ def a_part_of_a_group_has_a_time_out_of_its_own():
         return
     whole = dist.new_group(backend="tutti")
     backend = tutti.torch.backend_of(whole)
-    for before in (None, 2 * SECOND):  # the parent's own, made shorter
+    for before in (None, 4 * SECOND):  # the parent's own, made shorter
         if before:
             whole.set_timeout(before)
         limit = backend.options._timeout
-        part = whole.split_group([r for r in range(size()) if r % 2 == rank() % 2], timeout=2 * SECOND,
+        part = whole.split_group([r for r in range(size()) if r % 2 == rank() % 2], timeout=4 * SECOND,
                                  group_name=f"part {rank() % 2} {before}")
         assert backend.options._timeout == limit, "the parent's time-out changed"
         if rank() == 0:
@@ -343,15 +343,19 @@ def barriers():
 @case
 def a_monitored_barrier_names_who_is_missing():
     late = list(range(1, size(), 2))
+    store = dist.distributed_c10d._get_default_store()
+    dist.barrier()
     if rank() in late:
-        time.sleep(5)  # after the barrier of the others has ended
+        store.wait(["barrier/ended"])  # rank 0's, without this rank
     else:
         names = ("Ranks " if len(late) > 1 else "Rank ") + ", ".join(map(str, late))
         error = raises(RuntimeError, [names, "failed to pass monitoredBarrier"], monitored_barrier,
-                       timeout=2 * SECOND, wait_all_ranks=True)
+                       timeout=4 * SECOND, wait_all_ranks=True)
         assert error.rank == late[0]
+        if rank() == 0:
+            store.set("barrier/ended", "")
     if rank() in late:
-        raises(RuntimeError, ["failed to pass monitoredBarrier"], monitored_barrier, timeout=5 * SECOND,
+        raises(RuntimeError, ["failed to pass monitoredBarrier"], monitored_barrier, timeout=1 * SECOND,
                wait_all_ranks=True)
     dist.barrier()
     monitored_barrier(timeout=60 * SECOND)
