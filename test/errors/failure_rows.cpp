@@ -62,7 +62,7 @@ void pass_a_deadline(Ledger& ledger) {
 // must not pass on a busy machine.
 void pass_the_communicators_deadline(Ledger& ledger) {
     std::latch over(1);
-    const Job job{2, {{"timeout_ms", "2500"}}};
+    const Job job{2, {{"timeout_ms", "6000"}}};
     run_job(ledger, "deadline", job, [&](tutti_comm* comm, int rank) {
         if (rank == 1) return over.wait();
         ledger.take("the communicator's deadline", tutti_barrier(comm),

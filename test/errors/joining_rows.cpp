@@ -145,7 +145,7 @@ void miss_the_store(Ledger& ledger) {
                     {TUTTI_ERR_SYSTEM, url, 0});
     }
     ledger.take("a store that is not there",
-                join_with(ledger, folder, {{"store", url}, {"timeout_ms", "300"}}, 1),
+                join_with(ledger, folder, {{"store", url}, {"timeout_ms", "1000"}}, 1),
                 {TUTTI_ERR_TIMEOUT, url, 1, 0});
 }
 
