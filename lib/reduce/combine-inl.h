@@ -77,13 +77,22 @@ template <class V>
 HWY_INLINE V same_nan(V a, V b) {
     return hn::IfThenElse(hn::IsNaN(a), a, b);
 }
+// The NaN of infinity - infinity is negative on x86 and positive on ARM. Here it is x86's, so that
+// ranks on different processors, and fold.h, get the same bits.
+template <class V>
+HWY_INLINE V with_made_nan(V operand, V result) {
+    const auto made = hn::AndNot(hn::IsNaN(operand), hn::IsNaN(result));
+    return hn::Or(result, hn::IfThenElseZero(made, hn::SignBit(hn::DFromV<V>())));
+}
 template <class V>
 HWY_INLINE V add_in_order(V a, V b) {
-    return hn::Add(a, same_nan(a, b));
+    const V second = same_nan(a, b);
+    return with_made_nan(second, hn::Add(a, second));
 }
 template <class V>
 HWY_INLINE V multiply_in_order(V a, V b) {
-    return hn::Mul(a, same_nan(a, b));
+    const V second = same_nan(a, b);
+    return with_made_nan(second, hn::Mul(a, second));
 }
 #endif
 

@@ -48,8 +48,8 @@ TUTTI_EVERYWHERE To bits_as(From from) {
 
 inline constexpr uint32_t float_infinity = 0x7f800000, float_quiet = 0x00400000;
 
-// The NaN that this machine's adders produce, for example for infinity - infinity. A GPU's has
-// other bits.
+// The NaN that the host's kernels make of numbers, for example of infinity - infinity. A GPU's adder
+// makes one with other bits.
 template <class F>
 struct Nan;
 template <>

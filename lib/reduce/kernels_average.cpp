@@ -32,7 +32,7 @@ struct Divider {
         const auto by = static_cast<uint32_t>(divisor);
         const int bits = std::bit_width(by - 1);
         const auto rest = ((uint64_t{1} << bits) - by);
-        using Twice = unsigned __int128;
+        __extension__ typedef unsigned __int128 Twice;
         multiplier = static_cast<U>((static_cast<Twice>(rest) << (8 * sizeof(U))) / by + 1);
         first = HWY_MIN(bits, 1);
         second = HWY_MAX(bits - 1, 0);

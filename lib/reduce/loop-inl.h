@@ -289,6 +289,24 @@ struct DefaultMode {
     ~DefaultMode() {
         if (HWY_UNLIKELY((before & controls) != usual)) _mm_setcsr(before);
     }
+#elif HWY_ARCH_ARM_A64
+    // FPCR: 0 is to nearest, with subnormal numbers, NaNs as they are, and no traps.
+    const uint64_t before = control();
+    DefaultMode() {
+        if (HWY_UNLIKELY(before != 0)) set_control(0);
+    }
+    ~DefaultMode() {
+        if (HWY_UNLIKELY(before != 0)) set_control(before);
+    }
+    static uint64_t control() {
+        uint64_t bits = 0;
+        asm volatile("mrs %0, fpcr" : "=r"(bits));
+        return bits;
+    }
+    static void set_control(uint64_t bits) {
+        // "memory": the compiler moves no load of an operand and no store of a result across this.
+        asm volatile("msr fpcr, %0" : : "r"(bits) : "memory");
+    }
 #else
     DefaultMode() = default;
     ~DefaultMode() {}

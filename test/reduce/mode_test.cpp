@@ -1,7 +1,9 @@
 // The mode of floating point that the caller's thread is in changes no bit of a result: other
 // ranks' threads are in another, and all ranks get the same.
+#if defined(__x86_64__) || defined(__aarch64__)
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+#endif
 
 #include <random>
 #include <thread>
@@ -14,15 +16,39 @@ using namespace tutti::test;
 
 namespace {
 
+// The register that has the thread's mode.
 struct Mode {
     const char* name;
-    unsigned mxcsr;
+    uint64_t control;
 };
+#if defined(__x86_64__)
 constexpr unsigned usual = 0x1f80;
 constexpr Mode modes[] = {{"subnormals are zero", usual | 0x8040},
                           {"upward", usual | 0x4000},
                           {"towards zero", usual | 0x6000},
                           {"exceptions trap", 0}};
+
+uint64_t control() {
+    return _mm_getcsr() & 0xffc0;
+}
+void set_control(uint64_t bits) {
+    _mm_setcsr(static_cast<unsigned>(bits));
+}
+#else
+constexpr Mode modes[] = {{"subnormals are zero", 1 << 24},
+                          {"one NaN for all", 1 << 25},
+                          {"upward", 1 << 22},
+                          {"towards zero", 3 << 22}};
+
+uint64_t control() {
+    uint64_t bits = 0;
+    asm volatile("mrs %0, fpcr" : "=r"(bits));
+    return bits;
+}
+void set_control(uint64_t bits) {
+    asm volatile("msr fpcr, %0" : : "r"(bits));
+}
+#endif
 
 // Random bits, and with them numbers whose sums and products are subnormal.
 Buffer awkward_elements(const Problem& problem, Width width, std::size_t count,
@@ -41,13 +67,13 @@ Buffer awkward_elements(const Problem& problem, Width width, std::size_t count,
 
 // In a thread of its own: the mode belongs to the thread.
 void in_mode(const Mode& mode, const ReduceFn& kernel, const ReduceArgs& args) {
-    unsigned after = 0;
+    uint64_t after = 0;
     std::thread([&] {
-        _mm_setcsr(mode.mxcsr);
+        set_control(mode.control);
         kernel(args);
-        after = _mm_getcsr();
+        after = control();
     }).join();
-    REQUIRE((after & 0xffc0) == mode.mxcsr);
+    REQUIRE(after == mode.control);
 }
 
 void check_modes(const Problem& problem, const ReduceFn& kernel, std::mt19937_64& random) {
