@@ -32,6 +32,12 @@ inline int64_t wall_clock_s() {
 inline uint64_t ticks() {
     return __builtin_ia32_rdtsc();  // <immintrin.h> would include 40,000 lines
 }
+#elif defined(__aarch64__)
+inline uint64_t ticks() {
+    uint64_t count = 0;
+    asm volatile("mrs %0, cntvct_el0" : "=r"(count));
+    return count;
+}
 #else
 inline uint64_t ticks() {
     return static_cast<uint64_t>(now_ns());
@@ -61,7 +67,7 @@ inline void cpu_relax() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    asm volatile("yield");
+    asm volatile("isb");  // most cores execute `yield` as a no-op
 #endif
 }
 
