@@ -34,7 +34,7 @@ Result<TrainerSettings> read_spec(const tutti_parallelize_spec& spec, Replicas& 
 }
 
 MemoryOptions memory_options(const TrainerSettings& settings, bool trains) {
-    return {.alignment = settings.check ? Checker::page_bytes : cache_line_bytes,
+    return {.alignment = settings.check ? Checker::page_bytes() : cache_line_bytes,
             .shares = (settings.share_memory || !trains) && !settings.check,
             .sums = settings.fixed_order};
 }

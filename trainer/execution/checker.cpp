@@ -1,6 +1,7 @@
 #include "trainer/execution/checker.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -44,6 +45,10 @@ tutti_access allowed(const ProgramNode& node, int buffer) {
 
 }  // namespace
 
+std::size_t Checker::page_bytes() {
+    return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
 Result<> Checker::protect(const ProtectedRegion& region, tutti_access access) {
     const int device = recorder_.buffer(region.buffer).device;
     return devices_[static_cast<std::size_t>(device)]->protect(region.data, region.bytes, access);
@@ -62,7 +67,7 @@ Result<> Checker::begin(const ProgramNode& node) {
         const Buffer& buffer = recorder_.buffer(b);
         if (buffer.bytes == 0 || buffer.data == nullptr) continue;
         regions_.push_back({static_cast<std::byte*>(buffer.data),
-                            round_up(buffer.bytes, page_bytes), b, allowed(node, b)});
+                            round_up(buffer.bytes, page_bytes()), b, allowed(node, b)});
     }
     first = regions_.data();
     region_count = regions_.size();

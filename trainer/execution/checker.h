@@ -10,10 +10,11 @@
 
 namespace tutti::trainer {
 
-/// Buffers lie on pages of their own (Checker::page_bytes). One operation at a time in a process.
+/// Buffers lie on pages of their own (Checker::page_bytes()). One operation at a time in a process.
 class Checker {
 public:
-    static constexpr std::size_t page_bytes = 4096;
+    /// The size of the kernel's pages: 4096 on x86-64, up to 65,536 on aarch64.
+    static std::size_t page_bytes();
 
     Checker(const ModelRecorder& recorder, std::vector<Device*> devices)
         : recorder_(recorder), devices_(std::move(devices)) {}

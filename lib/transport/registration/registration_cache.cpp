@@ -1,11 +1,14 @@
 #include "transport/registration/registration_cache.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace tutti {
 namespace {
 
-constexpr std::size_t kernel_page_bytes = 4096;
+// 4096 on x86-64; on aarch64 the kernel's configuration decides, up to 65,536.
+const auto kernel_page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 
 // Whole pages: the kernel pins, unmaps and watches pages.
 MemoryRange pages_of(const std::byte* data, std::size_t bytes) {
