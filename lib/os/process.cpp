@@ -15,9 +15,13 @@ namespace {
 // may contain any bytes.
 constexpr int state_field = 3;
 
-// The rest of /proc/PID/stat from state_field on; empty if there is no such process.
-std::istringstream fields_of(pid_t pid) {
-    std::ifstream file(pid == 0 ? "/proc/self/stat" : fmt::format("/proc/{}/stat", pid));
+// qemu-user, an emulator, makes up /proc/PID/stat for the process itself, with another start than
+// other processes read there. It does not know the longer path. That has the heap of qemu, however.
+constexpr auto short_path = "/stat", kernels_path = "/task/../stat";
+
+// The rest of a process's "stat" in /proc from state_field on; empty if there is no such process.
+std::istringstream fields_of(pid_t pid, const char* path) {
+    std::ifstream file((pid == 0 ? "/proc/self" : fmt::format("/proc/{}", pid)) + path);
     std::string line;
     std::getline(file, line, '\0');
     const auto name_end = line.rfind(')');
@@ -27,7 +31,8 @@ std::istringstream fields_of(pid_t pid) {
 }  // namespace
 
 uint64_t process_field(pid_t pid, ProcessField field) {
-    std::istringstream fields = fields_of(pid);
+    const bool of_program = field == ProcessField::heap_begin;
+    std::istringstream fields = fields_of(pid, of_program ? short_path : kernels_path);
     std::string skipped;
     for (int i = state_field; i < static_cast<int>(field); ++i) fields >> skipped;
     uint64_t value = 0;
@@ -38,7 +43,7 @@ uint64_t process_field(pid_t pid, ProcessField field) {
 bool process_ended(pid_t pid) {
     if (::kill(pid, 0) != 0 && errno == ESRCH) return true;
     char state = 0;
-    fields_of(pid) >> state;
+    fields_of(pid, kernels_path) >> state;
     // The state is Z too if the first thread has ended and others run on, so count them.
     return (state == 'Z' || state == 'X') && process_field(pid, ProcessField::threads) <= 1;
 }
