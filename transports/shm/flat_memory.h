@@ -37,6 +37,9 @@ struct FlatSlot {
     std::byte payload[flat_inline_bytes];
 };
 static_assert(sizeof(FlatSlot) == cache_line_bytes);
+static_assert(std::atomic<uint32_t>::is_always_lock_free &&
+                  std::atomic<uint64_t>::is_always_lock_free,
+              "processes share these words");
 
 class FlatLayout {
 public:
