@@ -22,6 +22,9 @@ MAPPED = "lib/transport/mapped/mapped_channel.cpp"
 FLOW = "lib/transport/posted/flow.h"
 RECEIVE = "lib/fabric/receive.cpp"
 FLAT = "transports/shm/flat.cpp"
+GROUP = "transports/shm/flat_group.cpp"
+POOL = "lib/transport/mapped/channel_pool.cpp"
+SEGMENTS = "lib/transport/mapped/segments.cpp"
 REQUEST = "lib/run/request.cpp"
 RECORDER = "lib/record/recorder.cpp"
 # Each access: its file, a regular expression, and how often this matches there. The memory order in the expression, or
@@ -35,6 +38,19 @@ CODE = {
     "turn= released": (MAPPED, r"turn\.store\(position_ \+ mapped_cells, std::memory_order_seq_cst\)", 1),
     "turn in has_message": (MAPPED, r"turn\.load\(std::memory_order_seq_cst\) == position_ \+ 1", 1),
     "turn in can_push": (MAPPED, r"turn\.load\(std::memory_order_seq_cst\) == position_;", 1),
+    "turn in mapped_cells_home": (MAPPED, r"turn\.load\(std::memory_order_acquire\) != p\)", 1),
+    "reader_closed=": (MAPPED, r"reader_closed\.store\(1, std::memory_order_release\)", 1),
+    "reader_closed": (MAPPED, r"reader_closed\.load\(std::memory_order_acquire\)", 1),
+    "loan= idle": (POOL, r"space\.loan\.store\(Loan::idle, std::memory_order_release\)", 1),
+    "loan= left": (POOL, r"user\.loan\.store\(Loan::idle, std::memory_order_release\)", 1),
+    "loan examined": (POOL, r"compare_exchange_strong\(idle, Loan::examined, std::memory_order_acquire,", 1),
+    "loan used": (POOL, r"compare_exchange_strong\(idle, Loan::used, std::memory_order_acquire,", 1),
+    "count_=": (SEGMENTS, r"count_\.store\(index \+ 1, std::memory_order_release\)", 1),
+    "count_": (SEGMENTS, r"place\.segment >= count_\.load\(std::memory_order_acquire\)", 1),
+    "gone=": ("transports/shm/host_peers.cpp", r"gone\.store\(true, std::memory_order_release\)", 2),
+    "gone": (MAPPED, r"gone = peer_\.life->gone\.load\(std::memory_order_acquire\)", 1),
+    "left++": (GROUP, r"left\.fetch_add\(1, std::memory_order_acq_rel\)", 1),
+    "left": (GROUP, r"left\.load\(std::memory_order_acquire\)", 1),
     "sleepers_++": ("lib/wait/waiting.h", r"sleepers_\.fetch_add\(1\)", 1),
     "sleepers_": ("lib/wait/waiting.h", r"sleepers_\.load\(std::memory_order_seq_cst\)", 1),
     "pending_++": ("lib/wait/waiting.h", r"pending_\.fetch_add\(1\)", 1),
@@ -168,6 +184,25 @@ PROGRAMS = (
     sleeps("writer sleeps", "MappedSender::arm, MappedReceiver::release",
            W("sleeps", 1, SC, "writer_sleeps="), R("turn", SC, "turn", "turn in can_push"),
            W("turn", 1, SC, "turn= released"), R("sleeps", SC, "sleeps", "writer_sleeps")),
+    # The pool gives the memory of a channel to another one once the sender has closed, too.
+    passes("channel closed", "~MappedReceiver, ChannelPool::take_closed", WAS_READ,
+           W("closed", 1, REL, "reader_closed="), R("closed", ACQ, "closed", "reader_closed")),
+    # A set of large cells goes to another channel of the process after the reader has read all of its messages. A thread
+    # that finds messages unread writes nothing, but it reads the channel's position, which the channel then changes.
+    passes("large cells all read", "MappedReceiver::release, mapped_cells_home", WAS_READ,
+           W("turn", 1, SC, "turn= released", spare=(REL,)), R("turn", ACQ, "turn", "turn in mapped_cells_home")),
+    passes("large cells idle", "ChannelPool::return_cells, ChannelPool::take_back", WRITTEN,
+           W("loan", 1, REL, "loan= idle"), U("loan", 2, ACQ, "loan", "loan examined")),
+    passes("large cells examined and left", "ChannelPool::take_back, ChannelPool::borrow", WAS_READ,
+           W("loan", 1, REL, "loan= left"), U("loan", 2, ACQ, "loan", "loan used")),
+    passes("segment mapped", "SegmentTable::publish, SegmentTable::at", WRITTEN,
+           W("count", 1, REL, "count_="), R("count", ACQ, "count", "count_")),
+    # The kernel orders what a process stored before its end, and the end of its socket.
+    Litmus("last message of a process that is gone", "HostPeers, MappedReceiver::health", [
+        [W("turn", 1, SC, "turn= published", spare=(REL, RLX)), U("socket", 1, ACQ_REL)],
+        [U("socket", 2, ACQ_REL, "socket"), W("gone", 1, REL, "gone=")],
+        [R("gone", ACQ, "gone", "gone"), R("turn", SC, "turn", "turn in has_message", spare=(ACQ, RLX))]],
+        [{"socket": 1, "gone": 1, "turn": 0}]),
     passes("flat slot written", "MappedBoard::publish, FlatOperation::check_slot", WRITTEN,
            W("turn", 1, SC, "flat turn=", spare=(REL,)), R("turn", SC, "turn", "flat turn", spare=(ACQ,))),
     # Rank 0 writes its slot again once it has seen the later turns of ranks 1 and 2, which then read it no more.
@@ -176,6 +211,12 @@ PROGRAMS = (
         [R("memory", PLAIN), W("turn 2", 1, SC, "flat turn=", spare=(REL,))],
         [R("turn 1", SC, "one", "flat turn", spare=(ACQ,)), R("turn 2", SC, "two", "flat turn", spare=(ACQ,)),
          W("memory", 1, PLAIN)]], [{"one": 1, "two": 1, "race": True}]),
+    # The leader gives the memory to another group once both other ranks have left. A plain store of the sum by rank 2
+    # would end the release sequence of rank 1.
+    Litmus("flat group left", "~FlatMember, ClosedGroups::reuse", [
+        [WAS_READ, U("left", 1, ACQ_REL, "", "left++", spare=(REL,))],
+        [WAS_READ, U("left", 2, ACQ_REL, "one", "left++", spare=(REL,), instead=W("left", 2, REL))],
+        [R("left", ACQ, "left", "left"), W("memory", 1, PLAIN)]], [{"one": 1, "left": 2, "race": True}]),
     # A second rank announces itself in the same word (bit 2), and recalls.
     Litmus("flat reader sleeps", "MappedBoard::arm, MappedBoard::publish", [
         [U("sleepers", lambda old: old | 1, SC, "", "flat sleepers|"), R("turn", SC, "turn", "flat turn")],

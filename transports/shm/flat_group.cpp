@@ -42,6 +42,9 @@ FlatMember::FlatMember(Rank own_rank, Rank group_size, uint32_t stream_count)
 FlatMember::~FlatMember() {
     // A forked child is not a member.
     if (memory == nullptr || process_ != ::getpid()) return;
+    // Pairs with ClosedGroups::reuse(): the leader may overwrite what this member has read. The
+    // read-modify-write also passes on the release of each member that left before; a store of the
+    // sum would not.
     header_of(memory).left.fetch_add(1, std::memory_order_acq_rel);
     if (closed) closed->add({place, memory, round_up(layout.bytes(), page_bytes)}, size);
 }

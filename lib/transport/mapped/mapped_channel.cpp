@@ -75,6 +75,7 @@ bool mapped_cells_home(const std::byte* memory, uint64_t position) {
 
 bool mapped_reader_closed(const std::byte* memory) {
     const auto* control = reinterpret_cast<const ChannelControl*>(memory);
+    // Pairs with ~MappedReceiver().
     return control->reader_closed.load(std::memory_order_acquire) != 0;
 }
 
@@ -175,7 +176,8 @@ MappedReceiver::MappedReceiver(std::byte* memory, std::shared_ptr<const SegmentT
 MappedReceiver::~MappedReceiver() {
     // In a forked child: only the parent's receiver may tell the sender that it closed.
     if (process_ != ::getpid()) return;
-    // Pairs with mapped_reader_closed(): from here on only the sender uses the memory.
+    // Pairs with mapped_reader_closed(): this receiver's reads come before the store, so the sender
+    // may overwrite the memory.
     control_->reader_closed.store(1, std::memory_order_release);
 }
 
