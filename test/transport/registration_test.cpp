@@ -322,6 +322,8 @@ TEST_CASE("memory monitor: threads that unmap while others register do not wait 
 
 TEST_CASE("registered memory: a use ends with its object, and none is needed without a registrar") {
     FakeRegistrar registrar;
+    // Without userfaultfd nothing tells that memory was mapped anew, so each use registers it.
+    const bool kept = MemoryMonitor::start().has_value();
     {
         LibraryMemory memory(&registrar, "fake");
         auto block = RegisteredBlock::make(memory, 2 * page);
@@ -332,10 +334,11 @@ TEST_CASE("registered memory: a use ends with its object, and none is needed wit
         REQUIRE(registrar.live.size() == 1);
         auto use = memory.use(moved.data(), page);
         REQUIRE(use);
-        REQUIRE(use->handle() == moved.handle());
+        void* const handle = use->handle();
+        REQUIRE((handle == moved.handle()) == kept);
         registrar.most_bytes = 0;
         Registered other = std::move(*use);
-        REQUIRE(other.handle() == moved.handle());
+        REQUIRE(other.handle() == handle);
         REQUIRE_FALSE(memory.use(at(7), page));
     }
     REQUIRE(registrar.live.empty());
