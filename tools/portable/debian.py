@@ -1,4 +1,4 @@
-"""The headers and libraries for portable wheels: packages of Debian, unpacked into a folder.
+"""The headers and libraries for portable wheels and for other processors: packages of Debian, unpacked into a folder.
 
 This file alone decides where they come from. The C library is that of OLD, because its headers name no function that
 came after glibc 2.31. The other libraries are those of NEW, the Debian on which tutti is developed. apt-get fetches
@@ -17,8 +17,14 @@ PACKAGES = {
     NEW: ("libcli11-dev", "libexpected-dev", "libfabric-dev", "libfmt-dev", "libhwy-dev", "libhwy1", "libspdlog-dev",
           "libssl-dev", "libucx-dev", "nlohmann-json3-dev"),
 }
+# Libraries for tools/cross. The C and C++ libraries come with the compiler for the other processor.
+CROSS_PACKAGES = {
+    NEW: ("catch2", "libcli11-dev", "libexpected-dev", "libfabric-dev", "libfmt-dev", "libfmt9", "libhwy-dev", "libhwy1",
+          "libpng-dev", "libpng16-16", "libspdlog-dev", "libspdlog1.10", "libssl-dev", "libssl3", "libucx-dev",
+          "nlohmann-json3-dev", "zlib1g", "zlib1g-dev"),
+}
 # The name of a processor as Linux has it → its name in Debian, and in paths.
-ARCHITECTURES = {"x86_64": ("amd64", "x86_64-linux-gnu")}
+ARCHITECTURES = {"x86_64": ("amd64", "x86_64-linux-gnu"), "aarch64": ("arm64", "aarch64-linux-gnu")}
 TIMEOUT_S = 300
 
 
@@ -60,8 +66,9 @@ def _apt(folder: pathlib.Path, machine: str, log, *words: str) -> None:
         raise Unavailable(f"apt-get {words[0]} failed: " + "; ".join(failed or lines[-1:] or ["no reason given"]))
 
 
-def fetch(folder: pathlib.Path, machine: str, mirror: str, log) -> list[pathlib.Path]:
-    """Downloads the packages; returns the files, those of OLD first."""
+def fetch(folder: pathlib.Path, machine: str, mirror: str, log, packages=None) -> list[pathlib.Path]:
+    """Downloads the packages of each suite (default: PACKAGES); returns the files in the order of the suites."""
+    packages = packages or PACKAGES
     for program in ("apt-get", "dpkg-deb", "gpgv"):
         if shutil.which(program) is None:
             raise Unavailable(f"this machine has no {program}, which fetches, unpacks or checks Debian's packages")
@@ -72,10 +79,11 @@ def fetch(folder: pathlib.Path, machine: str, mirror: str, log) -> list[pathlib.
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
     (folder / "sources" / "debian.sources").write_text(
-        f"Types: deb\nURIs: {mirror}\nSuites: {OLD} {NEW}\nComponents: main\nSigned-By: {KEYRING}\n", encoding="utf-8")
+        f"Types: deb\nURIs: {mirror}\nSuites: {' '.join(packages)}\nComponents: main\nSigned-By: {KEYRING}\n",
+        encoding="utf-8")
     _apt(folder, machine, log, "update")
     found = []
-    for suite, names in PACKAGES.items():
+    for suite, names in packages.items():
         _apt(folder, machine, log, "download", *(f"{name}/{suite}" for name in names))
         found += sorted(set((folder / "packages").glob("*.deb")) - set(found))
     return found

@@ -21,6 +21,7 @@ import manylinux  # noqa: E402
 
 # Newest first, of the names that Debian's compiler has.
 COMPILERS = ("g++-12", "g++")
+MACHINES = ("x86_64",)
 LIBRARIES = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libresolv.so.2", "libutil.so.1",
              "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "ld-linux-x86-64.so.2")
 JOINED = ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1")
@@ -42,9 +43,9 @@ class Toolchain:
     """The folder of a sysroot with its compilers; `environment` makes a build use them."""
 
     def __init__(self, folder: pathlib.Path, machine: str, floor: int, mirror: str):
-        if machine not in debian.ARCHITECTURES:
+        if machine not in MACHINES:
             raise debian.Unavailable(f"there is no list of Debian's packages for {machine}, only for "
-                                     f"{', '.join(debian.ARCHITECTURES)}")
+                                     f"{', '.join(MACHINES)}")
         self.folder, self.machine, self.floor, self.mirror = folder.resolve(), machine, floor, mirror
         self.sysroot = self.folder / "sysroot"
         self.libraries = (self.sysroot / "lib" / debian.triplet(machine),
