@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import typing
 
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = pathlib.Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -23,9 +24,20 @@ CROSS_PACKAGES = {
           "libpng-dev", "libpng16-16", "libspdlog-dev", "libspdlog1.10", "libssl-dev", "libssl3", "libucx-dev",
           "nlohmann-json3-dev", "zlib1g", "zlib1g-dev"),
 }
-# The name of a processor as Linux has it → its name in Debian, and in paths.
-ARCHITECTURES = {"x86_64": ("amd64", "x86_64-linux-gnu"), "aarch64": ("arm64", "aarch64-linux-gnu")}
 TIMEOUT_S = 300
+
+
+class Architecture(typing.NamedTuple):
+    """The facts of a processor that the tools need."""
+    debian: str   # its name in Debian
+    triplet: str  # its name in paths, and in the names of compilers
+    loader: str   # the dynamic loader
+    elf: int      # its number in ELF files
+
+
+# By the names that Linux has for the processors.
+ARCHITECTURES = {"x86_64": Architecture("amd64", "x86_64-linux-gnu", "ld-linux-x86-64.so.2", 62),
+                 "aarch64": Architecture("arm64", "aarch64-linux-gnu", "ld-linux-aarch64.so.1", 183)}
 
 
 class Unavailable(Exception):
@@ -33,7 +45,7 @@ class Unavailable(Exception):
 
 
 def triplet(machine: str) -> str:
-    return ARCHITECTURES[machine][1]
+    return ARCHITECTURES[machine].triplet
 
 
 def _settings(folder: pathlib.Path, machine: str) -> list[str]:
@@ -42,12 +54,12 @@ def _settings(folder: pathlib.Path, machine: str) -> list[str]:
         "Dir::State": folder / "state", "Dir::State::status": folder / "status", "Dir::Cache": folder / "cache",
         "Dir::Log": folder / "log", "Dir::Etc::sourcelist": "/dev/null", "Dir::Etc::sourceparts": folder / "sources",
         "Dir::Etc::preferencesparts": "/dev/null", "Dir::Etc::preferences": "/dev/null",
-        "APT::Architecture": ARCHITECTURES[machine][0], "APT::Sandbox::User": "root", "Acquire::Languages": "none",
+        "APT::Architecture": ARCHITECTURES[machine].debian, "APT::Sandbox::User": "root", "Acquire::Languages": "none",
         "Acquire::AllowInsecureRepositories": "false", "APT::Get::AllowUnauthenticated": "false",
         "Acquire::Retries": "2",
     }
     words = [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
-    return words + ["-o", f"APT::Architectures::={ARCHITECTURES[machine][0]}"]
+    return words + ["-o", f"APT::Architectures::={ARCHITECTURES[machine].debian}"]
 
 
 def _apt(folder: pathlib.Path, machine: str, log, *words: str) -> None:
