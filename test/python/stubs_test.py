@@ -1,13 +1,17 @@
-"""The parts of tools/wheels: stubs that end at a version, and packages that cannot be had."""
+"""The parts of tools/wheels: stubs that end at a version, other processors, and packages that cannot be had."""
 import contextlib
 import io
+import json
+import os
 import pathlib
+import platform
 import runpy
 import subprocess
 import sys
 import tempfile
 import unittest
 import unittest.mock
+import zipfile
 
 sys.dont_write_bytecode = True
 TREE = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -92,6 +96,50 @@ class Stubs(unittest.TestCase):
                                               "int f(void) { return missing() + plain() + PyObject_New() + strlen(); }\n")
         self.compile("-shared", "-fPIC", "-w", "module.c", "-o", "module.so")
         self.assertEqual(checks.unresolved(self.folder / "module.so", [self.library]), {"missing"})
+
+
+class Processor(unittest.TestCase):
+    own = platform.machine()
+    other = next(name for name in debian.ARCHITECTURES if name != platform.machine())
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_a_binary_for_another_processor_is_named(self):
+        package = self.folder / "package"
+        package.mkdir()
+        subprocess.run(["gcc", "-shared", "-nostdlib", "-x", "c", os.devnull, "-o", package / "lib.so"], check=True)
+        for machine, error in ((self.own, None), (self.other, f"lib.so is not for {self.other}")):
+            wheel = self.folder / f"tutti-1-cp311-cp311-manylinux_2_28_{machine}.whl"
+            with zipfile.ZipFile(wheel, "w") as archive:
+                archive.write(package / "lib.so", "lib.so")
+            if error is None:
+                checks.check(wheel, package, machine, 28, [], {})
+            else:
+                with self.assertRaisesRegex(checks.Wrong, error):
+                    checks.check(wheel, package, machine, 28, [], {})
+        with self.assertRaisesRegex(checks.Wrong, f"is not for {self.own}"):
+            checks.check(wheel, package, self.own, 28, [], {})
+
+    def test_python_speaks_of_itself_as_that_of_the_processor(self):
+        script = ("import json, sysconfig; print(json.dumps([*map(sysconfig.get_config_var, ('SOABI', 'EXT_SUFFIX', "
+                  "'VERSION')), sysconfig.get_platform()]))")
+
+        def told(**env):
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
+                                  env={**os.environ, **env})
+            return json.loads(done.stdout)
+        try:
+            chain = toolchain.Toolchain(self.folder / "chain", self.other, 28, debian.MIRROR)
+        except debian.Unavailable as error:
+            self.skipTest(str(error))
+        chain.folder.mkdir()
+        own, other = told(), told(**chain.python_environment())
+        self.assertNotEqual(own, other)
+        self.assertEqual(other, [chain.soabi(own[0]), chain.soabi(own[1]), own[2], f"linux-{self.other}"])
+        self.assertRegex(other[1], rf"-{self.other}-linux-gnu\.so$")
 
 
 class Debian(unittest.TestCase):

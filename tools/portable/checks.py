@@ -1,9 +1,9 @@
-"""Checks of a finished wheel: its tag, and that each symbol without a version has a library."""
+"""Checks of a finished wheel: its tag, its processor, and that each symbol without a version has a library."""
 import pathlib
 import re
 import zipfile
 
-from . import backends, stubs
+from . import backends, debian, stubs
 from .toolchain import manylinux
 
 
@@ -31,9 +31,17 @@ def unresolved(binary: pathlib.Path, libraries: list[pathlib.Path]) -> set[str]:
     return wanted
 
 
-def check(wheel: pathlib.Path, folder: pathlib.Path, floor: int, system: list[pathlib.Path],
+def processor(binary: pathlib.Path) -> int:
+    """The number of the processor in an ELF file."""
+    with open(binary, "rb") as file:
+        return int.from_bytes(file.read(20)[18:], "little")
+
+
+def check(wheel: pathlib.Path, folder: pathlib.Path, machine: str, floor: int, system: list[pathlib.Path],
           torches: dict[str, pathlib.Path]) -> None:
     """Compares the wheel, unpacked in the folder, with the floor. `torches`: folders of libraries by torch's minor."""
+    if not re.search(rf"_{machine}\.whl$", wheel.name):
+        raise Wrong(f"{wheel.name} is not for {machine}")
     with zipfile.ZipFile(wheel) as archive:
         try:
             glibc = manylinux.glibc_of(archive)
@@ -43,6 +51,8 @@ def check(wheel: pathlib.Path, folder: pathlib.Path, floor: int, system: list[pa
         raise Wrong(f"{wheel.name} needs glibc 2.{glibc}, which is newer than 2.{floor}")
     found = binaries(folder)
     for binary in found:
+        if processor(binary) != debian.ARCHITECTURES[machine].elf:
+            raise Wrong(f"{binary.relative_to(folder)} is not for {machine}")
         libraries = [other for other in found if other != binary] + system
         if backends.FOLDER in binary.as_posix():
             torch = torches[binary.stem.removeprefix("torch-")]
