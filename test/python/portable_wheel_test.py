@@ -1,7 +1,8 @@
 """The wheels of tools/wheels in build/wheels: their tags, and jobs where there is no compiler.
 
-With --make (the suite python-long), tools/wheels and debootstrap make what is missing. Otherwise a test without a wheel
-of these sources, or without a bare root in build/bare-root, is skipped.
+With --make (the suite python-long), tools/wheels and debootstrap make what is missing, and Debian's Python for aarch64
+is fetched. Otherwise a test without a wheel of these sources, without a bare root in build/bare-root, or without a
+Python in build/wheels/aarch64-python, is skipped.
 """
 import contextlib
 import json
@@ -23,12 +24,20 @@ TREE = HERE.parent.parent
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(TREE / "python"), str(TREE / "tools")]
 import manylinux  # noqa: E402
-from portable import backends  # noqa: E402
+from portable import backends, checks, debian, toolchain  # noqa: E402
 
+MACHINE, FOREIGN = os.uname().machine, "aarch64"
+QEMU = f"qemu-{FOREIGN}-static"
+# Debian's Python for the other processor, and the libraries that it, numpy and the wheel need.
+FOREIGN_PACKAGES = ("python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib", "libbz2-1.0", "libc6",
+                    "libcrypt1", "libexpat1", "libffi8", "libgcc-s1", "liblzma5", "libssl3", "libstdc++6", "libuuid1",
+                    "zlib1g")
+LACKING = 3  # tools/wheels: this machine lacks what another processor's wheel needs
 WHEELS, ROOT = TREE / "build" / "wheels", TREE / "build" / "bare-root"
 MAKE = "--make" in sys.argv
 FLOOR = 28
 MAKE_TIMEOUT_S, JOB_TIMEOUT_S = 3000, 300
+BENCH = "allreduce -b 8 -e 64K -f 16 -n 3 -w 1 --check".split()
 SUITE, ROOT_PACKAGES, ROOT_PYTHON = "bookworm", "python3,python3-venv", "3.11"
 SCRIPT = """
 import numpy as np, sys, tutti
@@ -52,36 +61,126 @@ def pyenv(version):
 
 def setUpModule():  # noqa: N802
     support.setUpModule()
-    wheels_script = runpy.run_path(str(TREE / "tools" / "wheels"))
-    digest = wheels_script["source_digest"]()
+    make_wheels(MACHINE)
+
+
+def make_wheels(machine):
+    """Runs tools/wheels if it must; skips without wheels of these sources for the processor."""
+    script = runpy.run_path(str(TREE / "tools" / "wheels"))
+    digest = script["source_digest"]()
     sources = WHEELS / "sources"
-    made = sources.is_file() and sources.read_text() == digest
-    if MAKE and not made:
-        pythons = [f"{sys.version_info[0]}.{sys.version_info[1]}"] + (["3.12"] if pyenv("3.12") else [])
-        done = subprocess.run([TREE / "tools" / "wheels", "--python", *pythons, "--torch", torch_version()],
-                              capture_output=True, text=True, check=False, timeout=MAKE_TIMEOUT_S)
-        if done.returncode == wheels_script["NATIVE_ONLY"]:
-            raise unittest.SkipTest(next(line.strip() for line in done.stdout.splitlines() if "cannot build" in line))
-        if done.returncode != 0:
-            raise AssertionError(done.stdout + done.stderr)
-    elif not made:
-        raise unittest.SkipTest("build/wheels has no wheel of these sources; tools/wheels makes one")
+    if sources.is_file() and sources.read_text() == digest and wheels(machine=machine):
+        return
+    if not MAKE:
+        raise unittest.SkipTest(f"build/wheels has no wheel of these sources for {machine}; tools/wheels --arch {machine} "
+                                "makes one")
+    pythons = [f"{sys.version_info[0]}.{sys.version_info[1]}"] + (["3.12"] if pyenv("3.12") else [])
+    done = subprocess.run([TREE / "tools" / "wheels", "--arch", machine, "--python", *pythons, "--torch",
+                           torch_version()], capture_output=True, text=True, check=False, timeout=MAKE_TIMEOUT_S)
+    if done.returncode == LACKING:
+        raise unittest.SkipTest(done.stderr.strip())
+    if done.returncode == script["NATIVE_ONLY"]:
+        raise unittest.SkipTest(next(line.strip() for line in done.stdout.splitlines() if "cannot build" in line))
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
 
 
-def wheels(tag="*"):
-    return sorted(WHEELS.glob(f"tutti-*-{tag}-*.whl"))
+def wheels(tag="*", machine="*"):
+    return sorted(WHEELS.glob(f"tutti-*-{tag}-*_{machine}.whl"))
 
 
-def wheel(tag):
-    found = wheels(tag)
+def wheel(tag, machine=MACHINE):
+    found = wheels(tag, machine)
     if not found:
-        raise unittest.SkipTest(f"build/wheels has no wheel for {tag}; tools/wheels makes one")
+        raise unittest.SkipTest(f"build/wheels has no wheel for {tag} on {machine}; tools/wheels makes one")
     return found[0]
 
 
 def machines_wheel():
     version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     return wheel(f"{version}-{version}" if sys.version_info < (3, 12) else "cp312-abi3")
+
+
+class Foreign(unittest.TestCase):
+    """The wheels for aarch64 on another processor. qemu runs Debian's Python for aarch64, and that imports the wheel."""
+
+    @classmethod
+    def setUpClass(cls):
+        if MACHINE == FOREIGN:
+            raise unittest.SkipTest(f"this machine is {FOREIGN} itself: the other tests run its wheels")
+        make_wheels(FOREIGN)
+        cls.wheel = wheel("cp311-cp311", FOREIGN)
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+
+    def install(self):
+        """numpy and the wheel, if pip finds that the wheel's tag fits; returns the command of the Python with both."""
+        if shutil.which(QEMU) is None:
+            self.skipTest(f"this machine has no {QEMU} (tools/setup --cross)")
+        root, site = foreign_python(self), self.folder / "site"
+        if not site.is_dir():
+            pip = [PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--target"]
+            foreign = ["--platform", f"manylinux_2_{FLOOR}_{FOREIGN}", "--python-version", "3.11", "--implementation",
+                       "cp", "--abi", "cp311"]
+            done = run(*pip, self.folder / "numpy", *foreign, "numpy")
+            if done.returncode != 0:
+                self.skipTest(f"numpy for {FOREIGN} cannot be fetched: {done.stderr.strip()[-200:]}")
+            done = run(*pip, site, *foreign, "--no-index", self.wheel)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        return [QEMU, "-L", root, "-E", f"PYTHONPATH={site}:{self.folder / 'numpy'}", root / "usr/bin/python3.11"]
+
+    def check_ranks(self, command, files, **env):
+        """The launcher and its library are this machine's; `command` starts each rank."""
+        done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", "--timeout", JOB_TIMEOUT_S, *command, **env)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        told = sorted(line.split() for line in done.stdout.splitlines())
+        self.assertEqual([words[:3] for words in told], [["RANK", "0", "2"], ["RANK", "1", "2"]])
+        for words, file in zip(told, files):
+            self.assertEqual(pathlib.Path(words[3]).name, file)
+
+    def test_two_ranks_add(self):
+        python, script = self.install(), self.folder / "ranks.py"
+        script.write_text(SCRIPT)
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                self.check_ranks([*python, script], [f"_tutti.cpython-311-{FOREIGN}-linux-gnu.so"] * 2,
+                                 TUTTI_TRANSPORT=transport)
+
+    def test_ranks_of_two_processors_add(self):
+        python, script = self.install(), self.folder / "both.py"
+        script.write_text(SCRIPT)
+        start = self.folder / "start"
+        words = " ".join(f"'{word}'" for word in python)
+        start.write_text(f"#!/bin/sh\n[ $TUTTI_RANK = 0 ] && exec '{PYTHON}' '{script}'\nexec {words} '{script}'\n")
+        start.chmod(0o755)
+        own = run(PYTHON, "-c", "from tutti import _tutti; print(_tutti.__file__)").stdout.strip()
+        self.check_ranks([start], [pathlib.Path(own).name, f"_tutti.cpython-311-{FOREIGN}-linux-gnu.so"],
+                         TUTTI_TRANSPORT="tcp")
+
+    def test_two_ranks_add_over_old_libraries(self):
+        if shutil.which(QEMU) is None:
+            self.skipTest(f"this machine has no {QEMU} (tools/setup --cross)")
+        root = self.folder / "old"
+        unpack_old_system(self, FOREIGN, self.wheel, root)
+        done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", "--timeout", JOB_TIMEOUT_S, QEMU, "-L", root,
+                   root / "tutti/bin/tutti-bench", *BENCH)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("allreduce", done.stdout)
+
+    def test_torch_has_every_symbol_that_a_backend_needs(self):
+        with zipfile.ZipFile(self.wheel) as archive:
+            archive.extractall(self.folder / "wheel")
+        found = sorted((self.folder / "wheel" / backends.FOLDER).rglob("*.so"))
+        if not found:
+            self.skipTest(f"{self.wheel.name} has no backend; tools/wheels --torch makes one")
+        system = toolchain.Toolchain(WHEELS / FOREIGN, FOREIGN, FLOOR, debian.MIRROR).system()
+        for backend in found:
+            minor = backend.stem.removeprefix("torch-")
+            torch = next((WHEELS / "torch").glob(f"{minor}.*-{FOREIGN}")) / "torch/lib"
+            own = [self.folder / "wheel/tutti/lib/libtutti.so", *system]
+            self.assertNotEqual(checks.unresolved(backend, own), set(), "the check does not see torch's symbols")
+            self.assertEqual(checks.unresolved(backend, [*own, *(torch / name for name in backends.LIBRARIES)]), set())
 
 
 class Tag(unittest.TestCase):
@@ -131,22 +230,13 @@ class OldSystem(unittest.TestCase):
 
     def test_two_ranks_add(self):
         need_namespaces(self)
-        packages = WHEELS / os.uname().machine / "apt" / "packages"
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            for name in ("libc6", "libgcc-s1", "libstdc++6", "zlib1g"):
-                package = next(iter(packages.glob(f"{name}_*.deb")), None)
-                if package is None:
-                    self.skipTest(f"{packages} has no {name}; tools/wheels fetches it")
-                subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
-            with zipfile.ZipFile(machines_wheel()) as archive:
-                for name in archive.namelist():
-                    if name.startswith(("tutti/bin/", "tutti/lib/")):
-                        os.chmod(archive.extract(name, root), 0o755)
+            unpack_old_system(self, MACHINE, machines_wheel(), root)
             for name in ("dev", "proc", "tmp"):
                 (root / name).mkdir()
             done = enter(root, [f"mount -t proc proc {root}/proc", f"mount --rbind /dev {root}/dev"],
-                         "/tutti/bin/tutti-bench allreduce --ranks 2 -b 8 -e 64K -f 16 -n 3 -w 1 --check")
+                         f"/tutti/bin/tutti-bench {' '.join(BENCH)} --ranks 2")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("allreduce", done.stdout)
 
@@ -255,6 +345,38 @@ def support_paths(site):
     more = [line for file in sorted(site.glob("*.pth")) for line in file.read_text().splitlines()
             if line.startswith("/") and pathlib.Path(line).is_dir()]
     return "\n".join([str(site), *more]) + "\n"
+
+
+def unpack_old_system(test, machine, path, root):
+    """Debian 11's libraries, and the programs and libraries of a wheel."""
+    packages = WHEELS / machine / "apt" / "packages"
+    for name in ("libc6", "libgcc-s1", "libstdc++6", "zlib1g"):
+        package = next(iter(packages.glob(f"{name}_*.deb")), None)
+        if package is None:
+            test.skipTest(f"{packages} has no {name}; tools/wheels fetches it")
+        subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.startswith(("tutti/bin/", "tutti/lib/")):
+                os.chmod(archive.extract(name, root), 0o755)
+
+
+def foreign_python(test):
+    """A folder with Debian's Python for the other processor, as qemu's -L takes it."""
+    root = WHEELS / f"{FOREIGN}-python"
+    if root.is_dir():
+        return root
+    if not MAKE:
+        test.skipTest(f"there is no Python for {FOREIGN} in {root.relative_to(TREE)}; this test with --make fetches it")
+    made = root.with_name(root.name + ".new")
+    with tempfile.TemporaryDirectory() as folder, open(WHEELS / "logs" / f"{root.name}.log", "w", encoding="utf-8") as log:
+        try:
+            packages = debian.fetch(pathlib.Path(folder) / "apt", FOREIGN, debian.MIRROR, log,
+                                    {SUITE: FOREIGN_PACKAGES})
+        except debian.Unavailable as error:
+            test.skipTest(f"Debian's Python for {FOREIGN} cannot be had: {error}")
+        debian.unpack(packages, made, log)
+    return made.rename(root)
 
 
 def enter(root, mounts, command, user=None, network=False, timeout_s=JOB_TIMEOUT_S, **env):
