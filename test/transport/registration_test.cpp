@@ -1,5 +1,6 @@
 // Registrations of the caller's memory: when they are used again, and when they must not be.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -17,7 +18,7 @@
 namespace tutti::test {
 namespace {
 
-constexpr std::size_t page = 4096;
+const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 
 /// Registers nothing, and knows what is registered.
 class FakeRegistrar final : public MemoryRegistrar {
@@ -251,7 +252,7 @@ struct Watched {
 TEST_CASE("memory monitor: memory that is mapped again at the same address is registered anew") {
     Watched w;
     if (!w.cache) return;
-    constexpr std::size_t bytes = 16 * page;
+    const std::size_t bytes = 16 * page;
     std::byte* data = map_anywhere(bytes);
     for (int round = 0; round < 300; ++round) {
         const auto first = w.use(data, bytes);
@@ -283,7 +284,7 @@ TEST_CASE("memory monitor: memory that is mapped again at the same address is re
 TEST_CASE("memory monitor: does not disturb memory that is written and read meanwhile") {
     Watched w;
     if (!w.cache) return;
-    constexpr std::size_t bytes = 64 * page;
+    const std::size_t bytes = 64 * page;
     std::byte* const data = static_cast<std::byte*>(
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     REQUIRE(data != MAP_FAILED);
@@ -297,7 +298,7 @@ TEST_CASE("memory monitor: does not disturb memory that is written and read mean
 TEST_CASE("memory monitor: threads that unmap while others register do not wait for each other") {
     Watched w;
     if (!w.cache) return;
-    constexpr std::size_t bytes = 4 * page;
+    const std::size_t bytes = 4 * page;
     std::atomic<bool> done{false};
     std::byte* const shared = map_anywhere(bytes);
     w.use(shared, bytes);
