@@ -58,8 +58,9 @@ def compare(runs, name, rounds):
             if done.status != 0:
                 last = next((line for line in reversed(done.log.splitlines()) if line.strip()), "no output")
                 kind = FailedOverTutti if backend == "tutti" else RuntimeError
-                raise kind(f"over {'tutti' if backend == 'tutti' else client.beside}: exit status {done.status}: {last}. What to do: run the suite "
-                           "clients, whose tests show the whole output")
+                network = "tutti" if backend == "tutti" else client.beside
+                raise kind(f"over {network}: exit status {done.status}: {last}. What to do: run the suite clients, whose "
+                           "tests show the whole output")
             times[backend].append(done.step_ms())
     return {"client": name, "title": f"{client.title} {version}", **{f"{key}_ms": ms for key, ms in times.items()}}
 

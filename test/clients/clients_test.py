@@ -1,8 +1,8 @@
 """Programs of other projects over tutti. Each runs twice with two ranks: over torch's gloo, and with TUTTI_AS_GLOO=1.
 
 The programs do not name tutti, except those of an adapter, which also run over the library's own network. The losses of
-every step must be the same in both runs. The second run cannot make a group of torch's gloo, and tutti logs each group
-that it makes. tools/setup-clients makes the environment.
+every step must be the same in both runs. If the program chooses gloo by name, the second run cannot make a group of
+torch's gloo. tutti logs each group that it makes. tools/setup-clients makes the environment.
 """
 import signal
 import sys

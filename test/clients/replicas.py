@@ -5,6 +5,7 @@ This process is the lighthouse. A replica finds its number in the variable REPLI
 import os
 import subprocess
 import sys
+import time
 
 from torchft.coordination import LighthouseServer
 
@@ -14,8 +15,9 @@ command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1
            "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1", *sys.argv[1:]]
 replicas = [subprocess.Popen(command, env={**os.environ, "TORCHFT_LIGHTHOUSE": lighthouse.address(), "REPLICA": str(number)})
             for number in range(2)]
+end = time.monotonic() + LIMIT_S
 try:
-    failed = [replica.wait(LIMIT_S) for replica in replicas] != [0, 0]
+    failed = [replica.wait(max(0, end - time.monotonic())) for replica in replicas] != [0, 0]
 finally:
     for replica in replicas:
         replica.kill()

@@ -1,6 +1,6 @@
 """deploy/Containerfile without a container engine: each stage is a root that debootstrap makes, where its lines run.
 
-The suite long runs it. It needs root, namespaces, and access to Debian and PyPI, and is skipped without them.
+The suite long runs it. It is skipped without root, namespaces or Debian's packages, and fails without PyPI.
 """
 import json
 import os
