@@ -21,7 +21,7 @@ inline constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
 inline constexpr int lost_ms = 30'000;              // no wake-up takes that long, a missed one does
 inline constexpr int64_t soon_ns = 60'000'000'000;  // on busy machines, and well before deadlines
 
-/// Waits for what another thread does, which may be slow. False: it was not done.
+/// Waits until done() is true, at most lost_ms. False: it never was.
 template <typename Done>
 bool eventually(Done done) {
     const Deadline patience = Deadline::after_ms(lost_ms);

@@ -57,13 +57,16 @@ class Early(unittest.TestCase):
         """The outputs of a rank that fails and of rank 0. A directory forgets the word of a rank soon after it has
         failed. So once the word is there, that rank is stopped until rank 0 has ended, which may be slow to read it."""
         word = os.path.join(self.folder.name, job, "c0%2Ffailed")
-        while root.poll() is None and other.poll() is None:
+        deadline = time.monotonic() + HANG_GUARD_S
+        while root.poll() is None and other.poll() is None and time.monotonic() < deadline:
             if os.path.exists(word):
                 other.send_signal(signal.SIGSTOP)
                 break
             time.sleep(0.002)
-        told = finish([root])
-        other.send_signal(signal.SIGCONT)
+        try:
+            told = finish([root])
+        finally:
+            other.send_signal(signal.SIGCONT)
         return finish([other]) + told
 
     def test_a_rank_without_descriptors_tells_the_others(self):

@@ -24,7 +24,7 @@ inline double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// A word to another rank is a message, …
+/// A word to another rank is a message.
 constexpr int word_tag = 9;
 inline void send_word(tutti_comm* comm, int to) {
     char word = 0;
@@ -36,7 +36,7 @@ inline tutti_status receive_word(tutti_comm* comm, int from) {
     return tutti_recv(comm, &word, 1, TUTTI_INT8, from, word_tag, nullptr);
 }
 
-/// … or, without a communicator, a file in a folder of the test's.
+/// Before a communicator exists, a word is a file in the test's folder.
 inline void leave_word(const std::string& folder, const char* name) {
     std::ofstream(folder + "/" + name).put('\n');
 }

@@ -212,10 +212,6 @@ TEST_CASE("hosts: a rank that does not come is named, and the buffers are let go
     std::atomic<int> called{0}, heard{0};
     run(job_on({0, 0, 1, 1}), [&](Ranked& r) {
         hosts_still_work(r);
-        const auto wait_for = [](const std::atomic<int>& count, int wanted) {
-            for (int i = 0; i < 20'000 && count < wanted; ++i)
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        };
         if (r.rank == 3) return wait_for(heard, 3);
         const device::DeviceStream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(5000, 1));

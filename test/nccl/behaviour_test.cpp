@@ -312,7 +312,7 @@ TEST_CASE("abort: ends what is on the device, from another thread") {
         still_works(r);
         ++ready;
         if (r.rank == 1) {
-            while (ready < 2) std::this_thread::yield();
+            wait_for(ready, 2);
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
             return r.comm->abort();
         }
@@ -346,7 +346,7 @@ TEST_CASE("errors: NCCL's own end the operation on all ranks with its words") {
         run({.ranks = 2}, [&](Ranked& r) {
             still_works(r);
             ++ready;
-            while (ready < 2) std::this_thread::yield();
+            wait_for(ready, 2);
             fake_cuda_tell(what, 1);
             const device::DeviceStream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
@@ -365,16 +365,16 @@ TEST_CASE("errors: a launch that fails as a peer has gone waits for the name of 
     // It waits for a second. On a busy machine rank 1 may be slower than that, but hardly each
     // time.
     for (int attempt = 0; attempt < 5 && error.code != Code::aborted; ++attempt) {
-        std::atomic<bool> launches{false};
+        std::atomic<int> launches{0};
         run({.ranks = 2}, [&](Ranked& r) {
             still_works(r);
             if (r.rank == 1) {
-                while (!launches) std::this_thread::yield();
+                wait_for(launches, 1);
                 std::this_thread::sleep_for(std::chrono::milliseconds(200));
                 return r.comm->abort();
             }
             const Told lose(fake_lose_launch, 0);
-            launches = true;
+            ++launches;
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             const auto failed =
                 r.finish(r.comm->calls().start(sum100, 0, -1, data.get(), data.get()));

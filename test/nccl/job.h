@@ -174,6 +174,12 @@ inline void run(const Job& job, const std::function<void(Ranked&)>& body) {
     REQUIRE(nccl_counts("registered") == 0);
 }
 
+/// Waits until so many ranks have counted, at most 20 s.
+inline void wait_for(const std::atomic<int>& count, int wanted) {
+    for (int i = 0; i < 20'000 && count < wanted; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 /// Every rank joins by its own thread; then `body` has all of them on the first one's.
 inline void by_one_thread(const Job& job,
                           const std::function<void(const std::vector<Ranked*>&)>& body) {

@@ -63,11 +63,6 @@ inline void all_pairs(Ranked& r, int round) {
     }
 }
 
-inline void wait_for(const std::atomic<int>& count, int wanted) {
-    for (int i = 0; i < 20'000 && count < wanted; ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
 /// Rank 1 sends nothing until rank 0 has heard that.
 inline void peer_that_does_not_come(Ranked& r, std::atomic<int>& heard) {
     if (r.rank == 1) return wait_for(heard, 1);

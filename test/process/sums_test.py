@@ -12,7 +12,7 @@ RUN = os.environ["TUTTI_RUN"]
 SUMS = os.environ["TUTTI_SUMS"]
 OTHER = os.environ.get("TUTTI_OTHER_BUILD")
 DIGEST = "32b52e203ad40d95"
-HANG_GUARD_S = 200
+HANG_GUARD_S = 60
 
 
 class Sums(unittest.TestCase):

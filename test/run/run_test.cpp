@@ -176,8 +176,8 @@ TEST_CASE("tutti-run: kills a rank that ignores SIGTERM when the grace is over")
     const Folder folder;
     const Outcome o = run_script("2",
                                  "cd '" + folder.path.string() +
-                                     "'; if [ $TUTTI_RANK = 1 ]; then until [ -e deaf ]; do "
-                                     "sleep 0.05; done; exit 5; fi; "
+                                     "'; if [ $TUTTI_RANK = 1 ]; then for i in $(seq 600); do "
+                                     "[ -e deaf ] && break; sleep 0.05; done; exit 5; fi; "
                                      "trap '' TERM; >deaf; while :; do sleep 1; done",
                                  {"--grace", "0.2"});
     CHECK(o.exit_code == 5);
@@ -226,12 +226,13 @@ TEST_CASE("tutti-run: a failure before --timeout stays the reason") {
 
 TEST_CASE("tutti-run: a grace of any length is one") {
     const Folder folder;
-    const Outcome o = run_script("2",
-                                 "cd '" + folder.path.string() +
-                                     "'; [ $TUTTI_RANK = 0 ] && { until [ -e ready ]; do sleep "
-                                     "0.05; done; exit 3; }; trap 'sleep 0.3; echo whole; exit"
-                                     " 0' TERM; >ready; while :; do sleep 0.05; done",
-                                 {"--grace", "1e17"});
+    const Outcome o = run_script(
+        "2",
+        "cd '" + folder.path.string() +
+            "'; [ $TUTTI_RANK = 0 ] && { for i in $(seq 600); do [ -e "
+            "ready ] && break; sleep 0.05; done; exit 3; }; trap 'sleep 0.3; echo whole; exit"
+            " 0' TERM; >ready; while :; do sleep 0.05; done",
+        {"--grace", "1e17"});
     CHECK(o.exit_code == 3);
     CHECK(contains(o.out, "[1] whole"));
     CHECK(!contains(o.err, "killed"));
@@ -432,7 +433,8 @@ TEST_CASE("tutti-run: leaves no process behind that went into a session of its o
                      "' -n 2 --gangs 2 /bin/sh -c '"
                      "setsid sleep 100 & echo pid $!; "
                      "setsid sh -c \"setsid sleep 100 & echo pid \\$!; >$TUTTI_JOB.$TUTTI_RANK; "
-                     "wait\" & until [ -e $TUTTI_JOB.$TUTTI_RANK ]; do sleep 0.05; done'"});
+                     "wait\" & for i in $(seq 600); do [ -e $TUTTI_JOB.$TUTTI_RANK ] && break; "
+                     "sleep 0.05; done'"});
     CHECK(child.finish() == 0);
     const std::vector<pid_t> pids = pids_in(child.out());
     CHECK(pids.size() == 8);

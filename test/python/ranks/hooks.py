@@ -285,7 +285,7 @@ def calls_are_timed_once_a_program_asks_for_it():
 
 @case
 def a_longer_time_out_is_for_one_call():
-    """The other ranks wait for rank 1 twice as long as the group's time-out."""
+    """The other ranks wait for rank 1 longer than the group's time-out."""
     if not HAS_ABORT_HOOKS:  # the same versions have it
         return
     group = dist.new_group(backend="tutti", timeout=4 * SECOND)

@@ -313,8 +313,8 @@ def a_closed_communicator():
 INSIDE = (reduce_scatters, reducers_see_the_ranks_in_order, a_reducer_sees_whole_items, a_result_in_the_input,
           allgathers, gathers_in_place, allreduces, all_ranks_have_the_same_bits)
 OUTSIDE = (one_network_for_a_thread, a_thread_without_a_network, a_block_that_ends_in_another_thread,
-           a_communicator_that_is_closed_under_a_collective, a_network_that_is_not_used, another_number_of_machines, an_old_lightgbm, ranks_that_differ,
-           threads_with_networks_of_their_own, a_closed_communicator)
+           a_communicator_that_is_closed_under_a_collective, a_network_that_is_not_used, another_number_of_machines,
+           an_old_lightgbm, ranks_that_differ, threads_with_networks_of_their_own, a_closed_communicator)
 for test in INSIDE + OUTSIDE:
     if test in INSIDE:
         with tutti.lightgbm.network(comm):
