@@ -153,7 +153,7 @@ void stopped_in_a_row(tutti_comm* comm) {
     if (!stops.joinable()) return;
     stops.join();
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    kill(pid, SIGCONT);
+    let_continue(pid);
 }
 
 // The survivors of a loss go on as a job of their own, as docs/how-to/losses.md has it.
@@ -318,7 +318,7 @@ void frozen(tutti_comm* comm) {
     const auto start = Clock::now();
     say("left", tutti_comm_destroy(comm), start);
     std::this_thread::sleep_for(std::chrono::seconds(2));
-    kill(pid, SIGCONT);
+    if (rank_of == 0) let_continue(pid);
     std::exit(0);
 }
 
@@ -422,7 +422,7 @@ void stopped(tutti_comm* comm) {
     if (status == TUTTI_OK) status = tutti_wait(&request, -1);
     say("operation", status, start);
     if (aborts.joinable()) aborts.join();
-    kill(both - pid, SIGCONT);
+    let_continue(both - pid);
 }
 
 // The rank named by the argument is stopped before an allreduce, and goes on when the others have
@@ -451,7 +451,7 @@ void hung(tutti_comm* comm) {
     if (status == TUTTI_OK) status = tutti_wait(&request, -1);
     say("operation", status, start);
     say("without", sum(others, 100'000));
-    kill(pid, SIGCONT);
+    if (rank_of == (victim == 0 ? 1 : 0)) let_continue(pid);
     tutti_comm_destroy(others);
 }
 

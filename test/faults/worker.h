@@ -3,6 +3,7 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,6 +23,21 @@ using Clock = std::chrono::steady_clock;
 
 inline double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Continues a process once it is stopped. One rank does that: the leak checker stops a process at
+/// its end, and hangs if it is continued then.
+inline void let_continue(int pid) {
+    const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+    const auto is_stopped = [&] {
+        std::string text;
+        std::getline(std::ifstream(path), text);
+        const auto name_end = text.rfind(')');
+        return name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0;
+    };
+    for (const auto start = Clock::now(); !is_stopped() && seconds_since(start) < 60;)
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    kill(pid, SIGCONT);
 }
 
 /// A word to another rank is a message.
