@@ -10,6 +10,15 @@
 
 using namespace tutti::test;
 
+namespace {
+
+// A function of the shell's: waits until the command that it is given succeeds, at most 30 s, or
+// ends the rank with exit code 3.
+const std::string soon_in_shell =
+    " soon() { for i in $(seq 600); do eval $1 && return; sleep 0.05; done; exit 3; }; ";
+
+}  // namespace
+
 TEST_CASE("tutti-run: tells each rank its rank, the size and the store") {
     const Outcome o = run_script("3",
                                  "echo $TUTTI_RANK/$TUTTI_SIZE hosted=$TUTTI_STORE_HOSTED "
@@ -175,9 +184,8 @@ TEST_CASE("tutti-run: hears of a failure where it was started with SIGCHLD ignor
 TEST_CASE("tutti-run: kills a rank that ignores SIGTERM when the grace is over") {
     const Folder folder;
     const Outcome o = run_script("2",
-                                 "cd '" + folder.path.string() +
-                                     "'; if [ $TUTTI_RANK = 1 ]; then for i in $(seq 600); do "
-                                     "[ -e deaf ] && break; sleep 0.05; done; exit 5; fi; "
+                                 "cd '" + folder.path.string() + "';" + soon_in_shell +
+                                     "if [ $TUTTI_RANK = 1 ]; then soon '[ -e deaf ]'; exit 5; fi; "
                                      "trap '' TERM; >deaf; while :; do sleep 1; done",
                                  {"--grace", "0.2"});
     CHECK(o.exit_code == 5);
@@ -226,13 +234,12 @@ TEST_CASE("tutti-run: a failure before --timeout stays the reason") {
 
 TEST_CASE("tutti-run: a grace of any length is one") {
     const Folder folder;
-    const Outcome o = run_script(
-        "2",
-        "cd '" + folder.path.string() +
-            "'; [ $TUTTI_RANK = 0 ] && { for i in $(seq 600); do [ -e "
-            "ready ] && break; sleep 0.05; done; exit 3; }; trap 'sleep 0.3; echo whole; exit"
-            " 0' TERM; >ready; while :; do sleep 0.05; done",
-        {"--grace", "1e17"});
+    const Outcome o = run_script("2",
+                                 "cd '" + folder.path.string() + "';" + soon_in_shell +
+                                     "[ $TUTTI_RANK = 0 ] && { soon '[ -e ready ]'; exit 3; }; "
+                                     "trap 'sleep 0.3; echo whole; exit"
+                                     " 0' TERM; >ready; while :; do sleep 0.05; done",
+                                 {"--grace", "1e17"});
     CHECK(o.exit_code == 3);
     CHECK(contains(o.out, "[1] whole"));
     CHECK(!contains(o.err, "killed"));
@@ -477,13 +484,11 @@ TEST_CASE("tutti-run: what a rank has started lives until the last rank has ende
     // Rank 1 waits for rank 0 to be gone, and then for what that has started.
     const Folder folder;
     const Outcome o = run_script(
-        "2",
-        "cd '" + folder.path.string() +
-            "'; soon() { for i in $(seq 600); do eval $1 && return; sleep 0.05; done; exit 3; };"
-            "if [ $TUTTI_RANK = 0 ]; then { soon '[ -e go ]'; echo helped >help; } & "
-            "echo $$ >0.pid; exit 0; fi; "
-            "soon '[ -s 0.pid ]'; soon '! kill -0 $(cat 0.pid) 2>/dev/null'; >go; "
-            "soon '[ -s help ]'");
+        "2", "cd '" + folder.path.string() + "';" + soon_in_shell +
+                 "if [ $TUTTI_RANK = 0 ]; then { soon '[ -e go ]'; echo helped >help; } & "
+                 "echo $$ >0.pid; exit 0; fi; "
+                 "soon '[ -s 0.pid ]'; soon '! kill -0 $(cat 0.pid) 2>/dev/null'; >go; "
+                 "soon '[ -s help ]'");
     CHECK(o.exit_code == 0);
     CHECK(contents(folder.path / "help") == "helped\n");
 }
