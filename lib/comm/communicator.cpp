@@ -79,7 +79,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
     at_exit::arm(fmt::format("{}", fmt::join(config.transports, ",")),
                  at_exit::ExitStep::leave_jobs, living_communicators::leave_all);
     auto comm = make(std::move(endpoint), Group(config.rank, config.size), one_host, std::nullopt);
-    comm->core_.planner.use(std::move(intrinsics));
+    comm->core_.use_intrinsics(std::move(intrinsics));
     TUTTI_TRY(comm->learn_hosts());
     const int64_t took_ms = (now_ns() - start_ns) / 1'000'000;
     if (config.fit_ms > 0) TUTTI_TRY(calibrate(*comm, config.fit_ms));

@@ -46,6 +46,11 @@ void Core::set_hosts(Hosts hosts) {
     planner.use(*group.hosts());
 }
 
+void Core::use_intrinsics(Endpoint::Intrinsics intrinsics) {
+    const auto held = streams.hold_all();
+    planner.use(std::move(intrinsics));
+}
+
 void Core::apply_verdicts() {
     // Messages that were sent before the failure became known may have arrived and not been read.
     if (failure_protocol.ended()) endpoint->transports().progress();

@@ -45,6 +45,9 @@ struct Core {
     /// Returns `aborted` after destroy().
     Result<> may_start() const;
     void set_hosts(Hosts hosts);
+    /// Uses these intrinsics from now on; takes all streams, since the service thread may call
+    /// resume() meanwhile.
+    void use_intrinsics(Endpoint::Intrinsics intrinsics);
     /// Ends the operations and transfers that the failure protocol has decided to end.
     void apply_verdicts();
     /// Begins a new epoch after operation `last`, with all streams held.

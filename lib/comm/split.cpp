@@ -143,7 +143,7 @@ Result<> Splitter::assemble(Communicator& part) {
         core.group, core.planner.selection_input().one_host, deadline);
     if (auto cause = core_.failure_protocol.fatal_error()) return tl::unexpected(cause->error);
     TUTTI_ASSIGN(const bool all, part.issuer_.all_agree(joined.group != nullptr));
-    if (all) core.planner.use(std::move(joined));
+    if (all) core.use_intrinsics(std::move(joined));
     return {};
 }
 

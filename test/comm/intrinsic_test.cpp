@@ -1,5 +1,6 @@
 // Compares transports' intrinsics, bit for bit, with the schedules that they replace, on the same
 // communicator.
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -113,4 +114,21 @@ TEST_CASE("intrinsics: equal the schedules that they name") {
         ++compared;
     }
     REQUIRE(compared > 0);
+}
+
+TEST_CASE("intrinsics: a mismatch may be over before a rank's first call") {
+    Job job{3, "shm"};
+    std::atomic<int> begun{0};
+    expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
+        // Rank 0 is the first that ends the mismatch; then the others may begin their next calls.
+        if (rank == 0 && !eventually([&] { return begun == 2; })) return "the mismatch never ended";
+        std::vector<float> x(1000, 1.0f);
+        const auto done = comm.calls().run(sum_of(rank == 1 ? 500 : 1000), x.data(), x.data());
+        if (done || done.error().code != Code::mismatch) return "the mismatch was not noticed";
+        const auto next = comm.calls().start(sum_of(1000), 0, -1, x.data(), x.data());
+        ++begun;
+        if (!next) return next.error().message;
+        comm.progress().wait(**next, -1);
+        return (*next)->code == Code::ok ? "" : (*next)->error.message;
+    }));
 }
