@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import threading
 
 OLDEST_TORCH = (2, 4)
 
@@ -60,6 +61,7 @@ __all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "Pee
            "convert_sync_batchnorm", "dump", "install", "last_error", "memory_stats", "register", "sync_buffers"]
 
 _extension = None
+_building = threading.Lock()
 BUILTIN_GLOO = "gloo_builtin"
 
 
@@ -74,11 +76,13 @@ def build():
     """The compiled backend; compiles it if this version of torch has none yet."""
     global _extension
     if _extension is None:
-        from . import _build
+        with _building:  # of two threads that make groups at once, one loads the module
+            if _extension is None:
+                from . import _build
 
-        extension = _build.load()
-        extension.set_error_factory(_errors.make)
-        _extension = extension
+                extension = _build.load()
+                extension.set_error_factory(_errors.make)
+                _extension = extension
     return _extension
 
 
