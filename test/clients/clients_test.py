@@ -4,6 +4,7 @@ The programs do not name tutti, except those of an adapter, which also run over 
 every step must be the same in both runs. If the program chooses gloo by name, the second run cannot make a group of
 torch's gloo. tutti logs each group that it makes. tools/setup-clients makes the environment.
 """
+import re
 import signal
 import sys
 import unittest
@@ -125,6 +126,13 @@ class Adapters(Client):
 
     def test_torchft(self):
         self.same_training("torchft")
+
+    def test_torchfts_own_tests(self):
+        done = runs.run([PYTHON, runs.HERE / "torchft_suite.py"])
+        if "No module named 'torchft'" in done.log:
+            self.skipTest(f"torchft is not in the environment of {PYTHON}; run tools/setup-clients")
+        self.assertEqual(done.status, 0, done)
+        self.assertGreaterEqual(int(re.search(r"TORCHFT (\d+) run", done.out)[1]), 20, done)
 
     def test_lightgbm(self):
         # The ranks tell each other the ports of LightGBM's own sockets through a group of tutti.

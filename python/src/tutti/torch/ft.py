@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from . import Options, _devices, _settings, build, torch
+from . import AbortedError, Error, Options, PeerLostError, TimedOutError, _devices, _settings, build, torch
 
 try:
     from torchft.process_group import ProcessGroupWrapper
@@ -38,21 +38,43 @@ class ProcessGroupTutti(ProcessGroupWrapper):
     def configure(self, store_addr: str, *arguments, **named) -> None:
         """Leaves the present group and joins that of the ranks which pass the same store_addr."""
         # A process counts its communicators of one job, and a new replica has joined fewer than the others. So each
-        # group is a job of its own, with the name of its prefix.
-        self._tutti_name = "torchft/" + store_addr.partition("/")[2]
+        # group is a job of its own, with the name of its store and prefix.
+        self._tutti_name = "torchft/" + store_addr
         super().configure(store_addr, *arguments, **named)
 
     def _create_pg(self, store, rank: int, world_size: int):
         milliseconds = round(self._timeout.total_seconds() * 1000)
         # The replicas have a launcher each, or none, so the launcher's run must not be part of the keys.
-        backend = build().create(store, rank, world_size, milliseconds, self._tutti_name, self._tutti_settings,
-                                 one_launcher=False)
+        try:
+            backend = build().create(store, rank, world_size, milliseconds, self._tutti_name, self._tutti_settings,
+                                     one_launcher=False)
+        except TimedOutError as error:
+            # With torchft's own groups torch's store fails first, and programs look for its words.
+            raise TimedOutError(f"timeout after {milliseconds}ms: {error}", rank=error.rank, operation=error.operation,
+                                cause=error.cause, status=error.status) from None
         group = torch.distributed.ProcessGroup(store, rank, world_size)
         custom = torch.distributed.ProcessGroup.BackendType.CUSTOM
         group._set_default_backend(custom)
         for device in _devices():
             group._register_backend(torch.device(device), custom, backend)
         return group
+
+    def errored(self) -> Error | None:
+        """The error that has ended the present group, None while it works. configure() makes a new group."""
+        backend = self._backend()
+        cause = build().last_error(backend) if backend else None
+        ended = isinstance(cause, (AbortedError, PeerLostError, TimedOutError))
+        return Error(f"the process group is aborted: {cause}") if ended else None
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Changes the time-out of the next groups; with torch 2.15 also that of the present group's next operations."""
+        super().set_timeout(timeout)
+        backend = self._backend()
+        if hasattr(backend, "set_timeout"):
+            backend.set_timeout(timeout)
+
+    def _backend(self):
+        return self._pg._get_backend(torch.device("cpu")) if self._pg else None
 
     def getBackendName(self) -> str:  # noqa: N802
         return "torchft-tutti"
