@@ -28,6 +28,12 @@ class Client(unittest.TestCase):
         print(f"{client.command[-1].name} over gloo: exit status {done.status}; once more", file=sys.stderr)
         return runs.run(client.command, **client.over["gloo"])
 
+    def version_of(self, client):
+        version = client.version()
+        if version is None:
+            self.skipTest(f"{client.package} is not in the environment of {PYTHON}; run tools/setup-clients")
+        return version
+
     def same_training(self, name, groups=1, groups_beside_gloo=0):
         """Both runs of the client have the same losses to the last bit: a sum of two values has no order.
 
@@ -35,9 +41,7 @@ class Client(unittest.TestCase):
         that it makes in the run over gloo.
         """
         client = CLIENTS[name]
-        version = client.version()
-        if version is None:
-            self.skipTest(f"{client.package} is not in the environment of {PYTHON}; run tools/setup-clients")
+        version = self.version_of(client)
         gloo = self.over_gloo(client)
         self.assertEqual(gloo.status, 0, f"over gloo: {gloo}")
         self.assertEqual(gloo.groups(), groups_beside_gloo, f"over gloo: {gloo}")
@@ -128,9 +132,8 @@ class Adapters(Client):
         self.same_training("torchft")
 
     def test_torchfts_own_tests(self):
+        self.version_of(CLIENTS["torchft"])
         done = runs.run([PYTHON, runs.HERE / "torchft_suite.py"])
-        if "No module named 'torchft'" in done.log:
-            self.skipTest(f"torchft is not in the environment of {PYTHON}; run tools/setup-clients")
         self.assertEqual(done.status, 0, done)
         self.assertGreaterEqual(int(re.search(r"TORCHFT (\d+) run", done.out)[1]), 20, done)
 

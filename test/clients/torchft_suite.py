@@ -6,7 +6,7 @@ import torchft.process_group_test as suite
 
 from tutti.torch.ft import ProcessGroupTutti
 
-# Its name in a test's name says that a test is about another group.
+# A test with one of these words in its name is about another group.
 OTHERS = ("nccl", "baby")
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from . import AbortedError, Error, Options, PeerLostError, TimedOutError, _devices, _settings, build, torch
+from . import (AbortedError, Error, Options, PeerLostError, TimedOutError, _devices, _settings, backend_of, build,
+               last_error, torch)
 
 try:
     from torchft.process_group import ProcessGroupWrapper
@@ -61,20 +62,16 @@ class ProcessGroupTutti(ProcessGroupWrapper):
 
     def errored(self) -> Error | None:
         """The error that has ended the present group, None while it works. configure() makes a new group."""
-        backend = self._backend()
-        cause = build().last_error(backend) if backend else None
+        cause = last_error(self._pg) if self._pg else None
         ended = isinstance(cause, (AbortedError, PeerLostError, TimedOutError))
         return Error(f"the process group is aborted: {cause}") if ended else None
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Changes the time-out of the next groups; with torch 2.15 also that of the present group's next operations."""
         super().set_timeout(timeout)
-        backend = self._backend()
+        backend = backend_of(self._pg) if self._pg else None
         if hasattr(backend, "set_timeout"):
             backend.set_timeout(timeout)
-
-    def _backend(self):
-        return self._pg._get_backend(torch.device("cpu")) if self._pg else None
 
     def getBackendName(self) -> str:  # noqa: N802
         return "torchft-tutti"
