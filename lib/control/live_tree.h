@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "control/tree.h"
 
 namespace tutti {
 
@@ -12,12 +13,14 @@ namespace tutti {
 /// set agree.
 class LiveTree {
 public:
-    LiveTree(Rank rank, Rank size);
+    LiveTree(Rank rank, Rank size, Rank arity = tree_arity);
 
     bool has_left(Rank rank) const { return gone_[static_cast<std::size_t>(rank)]; }
     /// nobody: this rank is the root.
     Rank parent() const { return parent_; }
     const std::vector<Rank>& children() const { return children_; }
+    /// The remaining ranks whose way to the root passes this rank, and this rank.
+    std::vector<Rank> subtree() const;
 
     /// Notes that a rank has left; returns the ranks that are this rank's neighbours from now on in
     /// its place. Called once per rank, and not for this rank itself.
@@ -28,9 +31,10 @@ private:
     bool is_neighbour(Rank rank) const;
     void find_neighbours();
 
-    const Rank rank_, size_;
+    const Rank rank_, size_, arity_;
     std::vector<bool> gone_;
     Rank parent_ = nobody;
+    Rank place_ = nobody;  // the highest place that this rank has
     std::vector<Rank> children_;
 };
 

@@ -28,6 +28,16 @@ void expect_tree(const std::vector<LiveTree>& views, const std::vector<Rank>& th
     }
     REQUIRE(roots == 1);
     REQUIRE(edges == there.size() - 1);
+    for (const Rank rank : there) {
+        const LiveTree& view = views[static_cast<std::size_t>(rank)];
+        std::size_t below = 1;
+        for (const Rank child : view.children())
+            below += views[static_cast<std::size_t>(child)].subtree().size();
+        REQUIRE(view.subtree().size() == below);
+        REQUIRE(contains(view.subtree(), rank));
+        for (const Rank member : view.subtree()) REQUIRE(contains(there, member));
+        if (view.parent() == nobody) REQUIRE(below == there.size());
+    }
     // From each rank there is a way to the root.
     for (Rank rank : there) {
         std::size_t steps = 0;
@@ -45,15 +55,20 @@ TEST_CASE(
     const auto seed = std::random_device{}();
     INFO("seed " << seed);
     std::mt19937 random(seed);
-    for (const Rank size : {1, 2, 9, 10, 20, 100}) {
+    for (const auto& [size, arity] :
+         {std::pair{1, 8}, {2, 8}, {9, 8}, {10, 8}, {20, 8}, {100, 8}, {5, 1}, {20, 2}}) {
         std::vector<LiveTree> views;
         std::vector<Rank> there;
         for (Rank rank = 0; rank < size; ++rank) {
-            views.emplace_back(rank, size);
+            views.emplace_back(rank, size, arity);
             there.push_back(rank);
         }
         while (there.size() > 1) {
             expect_tree(views, there);
+            const std::vector<Rank> order = tree_preorder(size, arity);
+            const auto root = std::find_if(order.begin(), order.end(),
+                                           [&](Rank rank) { return contains(there, rank); });
+            REQUIRE(views[static_cast<std::size_t>(*root)].parent() == nobody);
             const auto leaver =
                 there.begin() + static_cast<std::ptrdiff_t>(random() % there.size());
             const Rank left = *leaver;
