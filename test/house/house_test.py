@@ -58,6 +58,7 @@ BUILDS_ON = {
     "engine": {"schedule", "transport"},
     "rendezvous": {"net", "config"},
     "control": {"net", "record", "schedule"},
+    "control/agreement": {"control"},
     "select": {"schedule", "transport/flat", "config", "catalogs"},
     "job/records": {"rendezvous", "control"},
     "job/connecting": {"job/records", "catalogs"},
