@@ -6,6 +6,7 @@ namespace tutti::fuzz {
 namespace {
 
 constexpr std::array all = {
+    Target{"agreement", run_agreement, seeds_agreement},
     Target{"store", run_store, seeds_store},
     Target{"authentication", run_authentication, seeds_authentication},
     Target{"tcp", run_tcp, seeds_tcp},

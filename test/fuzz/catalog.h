@@ -9,6 +9,7 @@ namespace tutti::fuzz {
     void run_##name(ByteView in); \
     std::vector<Bytes> seeds_##name();
 
+TUTTI_FUZZ_TARGET(agreement)
 TUTTI_FUZZ_TARGET(store)
 TUTTI_FUZZ_TARGET(authentication)
 TUTTI_FUZZ_TARGET(tcp)

@@ -1,0 +1,122 @@
+#include "control/agreement/agreements.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace tutti {
+
+uint64_t Agreements::begin(const AgreementCall& call, int64_t now_ns, AgreementOutputs& out) {
+    return begin_instance(agreement_instance((present_ >> 16) + 1, 0), call, now_ns, out);
+}
+
+uint64_t Agreements::begin_round(const AgreementCall& call, int64_t now_ns, AgreementOutputs& out) {
+    return begin_instance(present_ + 1, call, now_ns, out);
+}
+
+uint64_t Agreements::begin_instance(uint64_t instance, const AgreementCall& call, int64_t now_ns,
+                                    AgreementOutputs& out) {
+    present_ = instance;
+    for (auto at = instances_.begin(); at != instances_.lower_bound(instance);)
+        at = at->second.state().call ? std::next(at) : instances_.erase(at);
+    while (count_before_present() > kept_before) instances_.erase(instances_.begin());
+    Agreement& begun = instances_.try_emplace(instance, member_, instance, known_).first->second;
+    begun.learn(known_, out);
+    begun.call(call, now_ns, out);
+    return instance;
+}
+
+void Agreements::give_up(Code code, const std::string& text, AgreementOutputs& out) {
+    if (const auto found = instances_.find(present_); found != instances_.end())
+        found->second.give_up(code, text, out);
+}
+
+std::size_t Agreements::count_before_present() const {
+    return static_cast<std::size_t>(
+        std::distance(instances_.begin(), instances_.lower_bound(present_)));
+}
+
+Agreement* Agreements::find_or_make(uint64_t instance, AgreementOutputs& out) {
+    if (const auto found = instances_.find(instance); found != instances_.end())
+        return &found->second;
+    if (instance < present_) {
+        // This rank has left that instance behind. It contributes nothing, so that no success can
+        // come of it any more, and the ranks that still wait there learn that.
+        while (count_before_present() >= kept_before + kept_revived)
+            instances_.erase(instances_.begin());
+        Agreement& revived =
+            instances_.try_emplace(instance, member_, instance, known_).first->second;
+        revived.give_up(Code::timeout, "a rank has gone on to a later call", out);
+        return &revived;
+    }
+    const auto early = std::distance(instances_.upper_bound(present_), instances_.end());
+    if (early >= static_cast<std::ptrdiff_t>(kept_early)) {
+        const auto last = std::prev(instances_.end());
+        if (last->first < instance) return nullptr;
+        instances_.erase(last);
+    }
+    return &instances_.try_emplace(instance, member_, instance, known_).first->second;
+}
+
+// A rank is dead or has left for all instances. Accusations may be withdrawn between calls.
+void Agreements::keep_facts(const Knowledge& facts) {
+    known_.dead.merge(facts.dead);
+    known_.left.merge(facts.left);
+}
+
+void Agreements::receive(Rank from, const AgreementMessage& message, AgreementOutputs& out) {
+    keep_facts(message.known);
+    if (Agreement* instance = find_or_make(message.instance, out))
+        instance->receive(from, message, out);
+}
+
+void Agreements::learn(const Knowledge& facts, AgreementOutputs& out) {
+    keep_facts(facts);
+    known_.accusations = facts.accusations;
+    for (auto& [number, instance] : instances_) instance.learn(known_, out);
+}
+
+void Agreements::resend(int64_t now_ns, AgreementOutputs& out) {
+    for (auto& [number, instance] : instances_) instance.resend(now_ns, out);
+}
+
+int64_t Agreements::next_due_ns() const {
+    int64_t due = Agreement::never_ns;
+    for (const auto& [number, instance] : instances_) due = std::min(due, instance.next_due_ns());
+    return due;
+}
+
+std::optional<Decision> Agreements::outcome() const {
+    const auto found = instances_.find(present_);
+    return found == instances_.end() ? std::nullopt : found->second.outcome();
+}
+
+RankSet Agreements::missing() const {
+    const auto found = instances_.find(present_);
+    return found == instances_.end() ? RankSet(member_.size) : found->second.missing();
+}
+
+std::vector<AgreementMessage> Agreements::last_words() const {
+    std::vector<AgreementMessage> words;
+    for (const auto& [number, instance] : instances_)
+        if (auto message = instance.decision_message()) words.push_back(std::move(*message));
+    return words;
+}
+
+void ClosedAgreements::keep(uint32_t comm, std::vector<AgreementMessage> last_words) {
+    if (last_words.empty()) return;
+    closed_.emplace_back(comm, std::move(last_words));
+    if (closed_.size() > max_communicators) closed_.pop_front();
+}
+
+std::optional<AgreementMessage> ClosedAgreements::answer(uint32_t comm,
+                                                         const AgreementMessage& message) const {
+    if (message.role == AgreementMessage::Role::decision) return std::nullopt;
+    for (const auto& [closed, words] : closed_) {
+        if (closed != comm) continue;
+        for (const AgreementMessage& word : words)
+            if (word.instance == message.instance) return word;
+    }
+    return std::nullopt;
+}
+
+}  // namespace tutti
