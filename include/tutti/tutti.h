@@ -20,8 +20,8 @@
  * **Deadlines.** Every operation has one (the communicator's, or the call's own); passing it fails
  * the communicator on all ranks with TUTTI_ERR_TIMEOUT.
  *
- * Persistent operations are in plans.h, which this header includes; estimates and memory in use are
- * in inspect.h, which it does not.
+ * Persistent operations are in plans.h and the calls after a failure in recovery.h, which this
+ * header includes; estimates and memory in use are in inspect.h, which it does not.
  */
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
@@ -61,7 +61,8 @@ typedef enum {
                                 which can */
     TUTTI_ERR_AUTH,        /**< the peer does not know the job's secret */
     TUTTI_ERR_SYSTEM,      /**< the operating system refused; the text has its reason */
-    TUTTI_ERR_NO_MEMORY    /**< memory or shared memory is exhausted */
+    TUTTI_ERR_NO_MEMORY,   /**< memory or shared memory is exhausted */
+    TUTTI_ERR_REVOKED      /**< a rank called tutti_comm_revoke */
 } tutti_status;
 
 /** An element type: one of the TUTTI_… constants below. */
@@ -553,5 +554,6 @@ TUTTI_API tutti_status tutti_progress_fd(tutti_comm* comm, int* fd);
 #endif
 
 #include "tutti/plans.h"
+#include "tutti/recovery.h"
 
 #endif

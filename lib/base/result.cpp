@@ -7,8 +7,8 @@ namespace tutti {
 
 std::string_view code_name(Code code) {
     static constexpr std::string_view names[] = {
-        "ok",      "in progress", "invalid argument", "mismatch", "timeout",  "peer lost",
-        "aborted", "unsupported", "authentication",   "system",   "no memory"};
+        "ok",      "in progress", "invalid argument", "mismatch", "timeout",   "peer lost",
+        "aborted", "unsupported", "authentication",   "system",   "no memory", "revoked"};
     const auto index = static_cast<std::size_t>(code);
     return index < std::size(names) ? names[index] : "unknown";
 }
@@ -35,6 +35,8 @@ std::string code_advice(const Error& error) {
                 culprit);
         case Code::aborted:
             return fmt::format("look at why {} aborted, then make a new communicator", culprit);
+        case Code::revoked:
+            return "call tutti_comm_shrink for a communicator of the ranks that remain";
         case Code::unsupported:
             return "use what the documentation lists, or a build of tutti that has this feature";
         case Code::auth:

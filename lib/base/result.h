@@ -26,7 +26,9 @@ enum class Code : uint8_t {
     auth,
     system,
     no_memory,
+    revoked,
 };
+inline constexpr Code last_code = Code::revoked;
 
 std::string_view code_name(Code code);
 

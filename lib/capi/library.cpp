@@ -88,7 +88,7 @@ Result<> convert(const void* in, tutti_dtype in_dtype, void* out, tutti_dtype ou
 
 static_assert(static_cast<int>(Code::mismatch) == TUTTI_ERR_MISMATCH);
 static_assert(static_cast<int>(Code::auth) == TUTTI_ERR_AUTH);
-static_assert(static_cast<int>(Code::no_memory) == TUTTI_ERR_NO_MEMORY);
+static_assert(static_cast<int>(last_code) == TUTTI_ERR_REVOKED);
 static_assert(static_cast<int>(Dtype::bfloat16) == TUTTI_BFLOAT16);
 static_assert(static_cast<int>(Dtype::float8_e5m2) == TUTTI_FLOAT8_E5M2);
 static_assert(static_cast<int>(Op::avg) == TUTTI_AVG && static_cast<int>(Op::bxor) == TUTTI_BXOR);

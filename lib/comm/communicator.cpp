@@ -20,6 +20,7 @@ Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool
       progress_(core_),
       issuer_(core_, progress_),
       messenger_(core_, progress_),
+      recovery_(core_, progress_),
       offload_(make_offload({core_, issuer_, progress_})) {
     core_.offload = offload_.get();
 }
@@ -34,6 +35,22 @@ std::shared_ptr<Communicator> Communicator::make(std::shared_ptr<Endpoint> endpo
     core.endpoint->add(core.group.id(), comm.get());
     living_communicators::add(comm);
     return comm;
+}
+
+std::shared_ptr<Communicator> Communicator::make_part(const Core& whole,
+                                                      const std::vector<Rank>& members,
+                                                      uint32_t id) {
+    std::vector<uint64_t> labels;
+    std::vector<Rank> in_job;
+    for (const Rank member : members) {
+        labels.push_back(static_cast<uint64_t>(whole.group.hosts()->host_of(member)));
+        in_job.push_back(whole.group.in_job(member));
+    }
+    Hosts hosts = Hosts::by_label(labels);
+    const auto own = std::find(members.begin(), members.end(), whole.rank());
+    Group group(id, std::move(in_job), static_cast<Rank>(own - members.begin()));
+    const bool one_host = hosts.count() == 1;
+    return make(whole.endpoint, std::move(group), one_host, std::move(hosts));
 }
 
 Communicator::~Communicator() {
@@ -119,6 +136,12 @@ MemoryUse Communicator::used_memory() const {
 void Communicator::abort() {
     core_.failure_protocol.raise(
         {Code::aborted, rank(), 0, fmt::format("rank {} called tutti_comm_abort", rank())});
+    recovery_.interrupt();
+}
+
+void Communicator::revoke() {
+    core_.failure_protocol.raise(
+        {Code::revoked, rank(), 0, fmt::format("rank {} called tutti_comm_revoke", rank())});
 }
 
 void Communicator::destroy() {
@@ -131,11 +154,12 @@ void Communicator::destroy() {
     core_.transfers.end_all();
     offload_->leave();
     stop_waiting_for_culprit();
-    core_.failure_protocol.send_bye(last);
+    core_.failure_protocol.send_bye(last, core_.consensus.encode_last_words());
     core_.memory.clear();
     // The last communicator takes this process out of the job.
     Endpoint& endpoint = *core_.endpoint;
-    if (endpoint.remove(core_.group.id(), Deadline())) endpoint.leave(Deadline::after_ms(1000));
+    if (endpoint.remove(core_.group.id(), core_.consensus.last_words(), Deadline()))
+        endpoint.leave(Deadline::after_ms(1000));
     living_communicators::remove(*this);
 }
 
@@ -143,9 +167,11 @@ void Communicator::leave_at_exit(Deadline deadline) {
     if (!core_.home.here() || core_.destroyed.exchange(true)) return;
     // An accelerator's library may have shut down already, so do not call it.
     stop_waiting_for_culprit();
-    core_.failure_protocol.send_bye(core_.streams.last_before_end(core_.sequence, deadline));
+    core_.failure_protocol.send_bye(core_.streams.last_before_end(core_.sequence, deadline),
+                                    core_.consensus.encode_last_words());
     Endpoint& endpoint = *core_.endpoint;
-    if (endpoint.remove(core_.group.id(), deadline)) endpoint.leave_at_exit(deadline);
+    if (endpoint.remove(core_.group.id(), core_.consensus.last_words(), deadline))
+        endpoint.leave_at_exit(deadline);
     living_communicators::remove(*this);
 }
 
@@ -176,8 +202,22 @@ void Communicator::opened(const ChannelId& id, std::unique_ptr<Receiver> receive
 // Translates the job's rank to the communicator's. Messages of ranks outside the communicator are
 // ignored.
 void Communicator::handle_message(Rank from, const ControlMessage& message) {
-    if (const Rank member = core_.group.of_job(from); member != nobody)
-        core_.failure_protocol.receive(member, message);
+    const Rank member = core_.group.of_job(from);
+    if (member == nobody) return;
+    if (message.kind == ControlMessage::Kind::agree) {
+        core_.consensus.receive(member, message);
+        return consensus_moved();
+    }
+    if (message.kind == ControlMessage::Kind::bye && !message.body.empty()) {
+        core_.consensus.receive_last_words(member, message.body);
+        consensus_moved();
+    }
+    core_.failure_protocol.receive(member, message);
+}
+
+void Communicator::consensus_moved() {
+    if (const auto error = core_.consensus.exclusion()) core_.failure_protocol.raise(*error);
+    core_.endpoint->wakeups().ring();
 }
 
 void Communicator::peer_lost(Rank peer, const std::string& cause) {
@@ -189,8 +229,11 @@ void Communicator::peer_lost(Rank peer, const std::string& cause) {
 }
 
 void Communicator::unreachable(Rank peer) {
-    if (const Rank member = core_.group.of_job(peer); member != nobody)
+    if (const Rank member = core_.group.of_job(peer); member != nobody) {
         core_.failure_protocol.unreachable(member);
+        core_.consensus.learn(core_.failure_protocol.gone());
+        core_.endpoint->wakeups().ring();
+    }
 }
 
 // Returns nullopt if no thread waits for this communicator: then the program itself is late.

@@ -10,6 +10,7 @@
 #include "comm/messenger.h"
 #include "comm/offload.h"
 #include "comm/progress.h"
+#include "comm/recovery.h"
 
 namespace tutti {
 
@@ -63,10 +64,16 @@ public:
     /// Memory registered with the transports in advance; destroy() deregisters the rest.
     UserMemory& memory() { return core_.memory; }
 
+    /// Calls that go on after a failure.
+    Recovery& recovery() { return recovery_; }
+    const Recovery& recovery() const { return recovery_; }
+
     /// For the issuing thread.
     MemoryUse used_memory() const;
 
     void abort();
+    /// Ends every pending and later operation on all ranks with `revoked`; recovery() still works.
+    void revoke();
     void destroy();
     /// For the end of the process: delivers the unsent output of finished calls, and tells the
     /// other ranks that this rank leaves. Threads inside calls stay there; nothing is freed, and no
@@ -76,13 +83,19 @@ public:
 
 private:
     friend class Splitter;
+    friend class Recovery;
 
     Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool one_host);
     /// Makes a communicator that the endpoint and the exit handler know. hosts: its ranks' hosts,
     /// if known.
     static std::shared_ptr<Communicator> make(std::shared_ptr<Endpoint> endpoint, Group group,
                                               bool one_host, std::optional<Hosts> hosts);
+    /// A communicator of some members of `whole`, in that order, among them this rank. Sends
+    /// nothing.
+    static std::shared_ptr<Communicator> make_part(const Core& whole,
+                                                   const std::vector<Rank>& members, uint32_t id);
     Result<> learn_hosts();
+    void consensus_moved();
     void stop_waiting_for_culprit();
 
     // EndpointClient
@@ -108,6 +121,7 @@ private:
     ProgressEngine progress_;
     Issuer issuer_;
     Messenger messenger_;
+    Recovery recovery_;
     const std::unique_ptr<Offload> offload_;
 };
 

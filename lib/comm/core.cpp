@@ -10,6 +10,7 @@ Core::Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host,
       oversubscribed(endpoint->oversubscribed()),
       channels(*endpoint, group),
       failure_protocol(group.rank(), group.size(), group.id(), host),
+      consensus(group.rank(), group.size(), group.id(), host),
       waiting(endpoint->wakeups()),
       planner(*endpoint, channels, {group.rank(), group.size(), one_host}),
       plans(static_cast<std::size_t>(endpoint->config().nrings)),
@@ -46,12 +47,18 @@ void Core::set_hosts(Hosts hosts) {
     planner.use(*group.hosts());
 }
 
+Endpoint::Intrinsics Core::join_intrinsics(Deadline deadline) const {
+    endpoint->look_up_neighbours(group, deadline);
+    return endpoint->join_intrinsics(group, planner.selection_input().one_host, deadline);
+}
+
 void Core::use_intrinsics(Endpoint::Intrinsics intrinsics) {
     const auto held = streams.hold_all();
     planner.use(std::move(intrinsics));
 }
 
 void Core::apply_verdicts() {
+    consensus.learn(failure_protocol.gone());
     // Messages that were sent before the failure became known may have arrived and not been read.
     if (failure_protocol.ended()) endpoint->transports().progress();
     streams.apply_verdicts();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/estimate.h"
+#include "control/agreement/consensus.h"
 #include "control/failure_protocol.h"
 #include "job/endpoint.h"
 #include "os/forks.h"
@@ -45,6 +46,9 @@ struct Core {
     /// Returns `aborted` after destroy().
     Result<> may_start() const;
     void set_hosts(Hosts hosts);
+    /// Looks up the neighbours in the group's own tree, and joins the group's intrinsics: none if
+    /// this rank cannot.
+    Endpoint::Intrinsics join_intrinsics(Deadline deadline) const;
     /// Uses these intrinsics from now on; takes all streams, since the service thread may call
     /// resume() meanwhile.
     void use_intrinsics(Endpoint::Intrinsics intrinsics);
@@ -61,6 +65,7 @@ struct Core {
     ChannelTable channels;
     Recorder recorder;
     FailureProtocol failure_protocol;
+    Consensus consensus;
     Waiting waiting;
     Planner planner;
     std::vector<PlanCache> plans;  // by stream

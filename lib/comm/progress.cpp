@@ -1,5 +1,7 @@
 #include "comm/progress.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "comm/offload.h"
@@ -54,14 +56,33 @@ Result<> ProgressEngine::may_wait(const Request& request) const {
     return request.done() ? Result<>{} : core_.offload->may_wait(request);
 }
 
-/// A thread's wait for a request.
+namespace {
+
+struct EndOfRequest {
+    bool happened() const { return request.done(); }
+    bool ended() const { return request.wait_published(); }
+    void check_clock() const {}
+    const Request& request;
+};
+
+struct OtherEvent {
+    bool happened() const { return event.happened(); }
+    bool ended() const { return event.happened(); }
+    void check_clock() const { event.check_clock(); }
+    Event& event;
+};
+
+}  // namespace
+
+/// A thread's wait.
+template <typename Awaited>
 class ProgressEngine::Wait {
 public:
-    Wait(ProgressEngine& engine, const Request& request)
-        : engine_(engine), core_(engine.core_), request_(request), serves_(core_.manual()) {}
+    Wait(ProgressEngine& engine, Awaited awaited)
+        : engine_(engine), core_(engine.core_), awaited_(awaited), serves_(core_.manual()) {}
 
-    bool done() const { return request_.done(); }
-    bool ended() const { return request_.wait_published(); }
+    bool done() const { return awaited_.happened(); }
+    bool ended() const { return awaited_.ended(); }
     void begin() { engine_.recall(); }
     void end() {
         engine_.announce();
@@ -82,6 +103,7 @@ public:
     void check_clocks() {
         engine_.check_deadlines();
         core_.endpoint->pump();
+        awaited_.check_clock();
         serves_ = core_.manual();
     }
     void advance() { engine_.advance(); }
@@ -102,7 +124,7 @@ public:
 private:
     ProgressEngine& engine_;
     Core& core_;
-    const Request& request_;
+    const Awaited awaited_;
     bool serves_, served_ = false;  // other communicators
 };
 
@@ -133,8 +155,15 @@ bool ProgressEngine::wait(Request& request, int64_t timeout_ms) {
         core_.endpoint->wakeups().returns();
         return true;
     }
-    Wait work(*this, request);
+    Wait work(*this, EndOfRequest{request});
     return wait_until_done(work, core_.waiting, core_.oversubscribed, timeout_ms);
+}
+
+bool ProgressEngine::wait(Event& event, Deadline deadline) {
+    Wait work(*this, OtherEvent{event});
+    const int64_t most_ms =
+        deadline.never() ? -1 : std::max<int64_t>(1, deadline.left_ms(INT64_MAX));
+    return wait_until_done(work, core_.waiting, core_.oversubscribed, most_ms);
 }
 
 bool ProgressEngine::arm(bool on) {

@@ -7,6 +7,16 @@
 
 namespace tutti {
 
+/// What a thread waits for, if it is no request. A thread that makes it happen rings the
+/// endpoint's doorbell afterwards.
+class Event {
+public:
+    virtual ~Event() = default;
+    virtual bool happened() = 0;
+    /// Called now and then during the wait.
+    virtual void check_clock() = 0;
+};
+
 /// Any thread may call a function unless its comment says otherwise.
 class ProgressEngine {
 public:
@@ -17,6 +27,8 @@ public:
     /// timeout_ms 0: checks once; < 0: waits until the operation is over. False if the time was too
     /// short.
     bool wait(Request& request, int64_t timeout_ms);
+    /// Drives pending operations meanwhile. False: it did not happen before the deadline.
+    bool wait(Event& event, Deadline deadline);
     /// Returns `invalid` inside a completion callback, and for requests that this thread has yet to
     /// launch.
     Result<> may_wait(const Request& request) const;
@@ -42,6 +54,7 @@ public:
 
 private:
     // The work types for the wait loop (lib/wait).
+    template <typename Awaited>
     class Wait;
     class LeftToProgram;
     void announce() {

@@ -29,8 +29,7 @@ Result<std::shared_ptr<Communicator>> Communicator::dup() {
 }
 
 Result<> Splitter::exchange_wishes(int64_t color, int key) {
-    const Wish mine{color, key, core_.endpoint->first_free_id(),
-                    static_cast<int64_t>(core_.endpoint->host_hash()), core_.offload->splits()};
+    const Wish mine{color, key, core_.endpoint->first_free_id(), core_.offload->splits()};
     wishes_.resize(static_cast<std::size_t>(core_.size()));
     Call call;
     call.collective = Collective::allgather;
@@ -107,26 +106,12 @@ Result<std::shared_ptr<Communicator>> Splitter::by(std::string_view name, int64_
     if (color < 0) return std::shared_ptr<Communicator>();
     std::shared_ptr<Communicator> part;
     auto complete = catching([&]() -> Result<> {
-        part = make_part(members, first_id + index_of(color));
+        part = Communicator::make_part(core_, members, first_id + index_of(color));
         TUTTI_TRY(assemble(*part));
         return share ? part->offload_->adopt(std::move(share)) : Result<>{};
     });
     if (complete) return part;
     return tl::unexpected(part_failed(part.get(), std::move(complete).error()));
-}
-
-std::shared_ptr<Communicator> Splitter::make_part(const std::vector<Rank>& members, uint32_t id) {
-    std::vector<uint64_t> labels;
-    std::vector<Rank> in_job;
-    for (const Rank member : members) {
-        labels.push_back(static_cast<uint64_t>(wish_of(member).host));
-        in_job.push_back(core_.group.in_job(member));
-    }
-    Hosts hosts = Hosts::by_label(labels);
-    const auto at = std::find(members.begin(), members.end(), core_.rank());
-    Group group(id, std::move(in_job), static_cast<Rank>(at - members.begin()));
-    const bool one_host = hosts.count() == 1;
-    return Communicator::make(core_.endpoint, std::move(group), one_host, std::move(hosts));
 }
 
 // The part's first operation agrees whether every rank could join the intrinsics; when it ends,
@@ -137,10 +122,8 @@ Result<> Splitter::assemble(Communicator& part) {
     Core& core = part.core_;
     const net::CancelWaitsWhen whole_over(core_.failure_protocol.ended()),
         over(core.failure_protocol.ended());
-    const auto deadline = Deadline::after_ms(core.config().timeout_ms);
-    core.endpoint->look_up_neighbours(core.group, deadline);
-    Endpoint::Intrinsics joined = core.endpoint->join_intrinsics(
-        core.group, core.planner.selection_input().one_host, deadline);
+    Endpoint::Intrinsics joined =
+        core.join_intrinsics(Deadline::after_ms(core.config().timeout_ms));
     if (auto cause = core_.failure_protocol.fatal_error()) return tl::unexpected(cause->error);
     TUTTI_ASSIGN(const bool all, part.issuer_.all_agree(joined.group != nullptr));
     if (all) core.use_intrinsics(std::move(joined));

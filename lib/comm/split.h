@@ -24,7 +24,6 @@ private:
         int64_t color = 0;  // negative: it joins no part
         int64_t key = 0;
         int64_t first_free_id = 0;
-        int64_t host = 0;
         int64_t splits_offload = 0;
     };
     const Wish& wish_of(Rank rank) const { return wishes_[static_cast<std::size_t>(rank)]; }
@@ -33,7 +32,6 @@ private:
     uint32_t index_of(int64_t color) const;
     std::vector<Rank> members_of(int64_t color) const;
     std::unique_ptr<OffloadShare> split_offload(int64_t color, const std::vector<Rank>& members);
-    std::shared_ptr<Communicator> make_part(const std::vector<Rank>& members, uint32_t id);
     Result<> assemble(Communicator& part);
     Error part_failed(Communicator* part, const Error& error);
 

@@ -15,18 +15,21 @@ Bytes ControlMessage::encode() const {
         .put(code)
         .put(tag)
         .put_text(std::string_view(text).substr(0, max_message_text_bytes))
+        .put_text(as_text(body))
         .take();
 }
 
 std::optional<ControlMessage> ControlMessage::decode(ByteView bytes) {
     ByteReader in(bytes);
     ControlMessage message;
-    message.kind = in.get_enum(Kind::failed, Kind::silent);
+    message.kind = in.get_enum(Kind::failed, Kind::agree);
     message.comm = in.get<uint32_t>();
     message.rank = in.get<Rank>();
     message.code = in.get<Code>();
     message.tag = in.get<Tag>();
     message.text = in.get_text(max_message_text_bytes);
+    const std::string body = in.get_text(max_body_bytes);
+    message.body.assign(as_bytes(body).begin(), as_bytes(body).end());
     if (!in.at_end()) return std::nullopt;
     return message;
 }

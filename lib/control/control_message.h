@@ -18,7 +18,8 @@ struct ControlMessage {
         quiet,       // up: the subtree runs nothing of the failed epoch; tag.sequence: its last one
         resume,      // down: a new epoch begins after operation number tag.sequence
         bye,         // flood: `rank` has left in order; tag.sequence: its last operation; after a
-                     // failure: code, text, tag.root: the rank at fault, tag.plan: the sequence
+                     // failure: code, text, tag.root: the rank at fault, tag.plan: the sequence;
+                     // body: the agreements that the rank may be the only one to know
         stall,       // up: `rank` has waited suspiciously long in the operation `tag`
         query,       // down: asks every rank about the operation `tag`, in which `rank` waits
         late,        // up: `rank` has not called it yet; tag.sequence: the operation
@@ -27,6 +28,7 @@ struct ControlMessage {
         agreed,      // down (strict): all ranks agree on `tag`
         here,        // to a neighbour that sent stall or query: this rank is alive
         silent,      // flood: `rank`, a neighbour of the sender, has not sent `here`
+        agree,       // to any rank: body is an AgreementMessage (control/agreement)
     };
     Kind kind{};
     uint32_t comm = 0;
@@ -34,7 +36,11 @@ struct ControlMessage {
     Code code = Code::ok;  // of failed or bye, as told (told_error)
     Tag tag;
     std::string text;
+    Bytes body;
 
+    static constexpr uint32_t max_body_bytes = 48 * 1024;
+
+    /// A longer text is cut.
     Bytes encode() const;
     static std::optional<ControlMessage> decode(ByteView bytes);
 };

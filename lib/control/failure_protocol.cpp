@@ -258,12 +258,13 @@ void FailureProtocol::handle_resume(uint64_t sequence, uint64_t failed) {
     if (is_without_failure()) alarm_.store(false, std::memory_order_seq_cst);
 }
 
-void FailureProtocol::send_bye(uint64_t last_number) {
+void FailureProtocol::send_bye(uint64_t last_number, Bytes agreements) {
     Tag tag;
     tag.sequence = last_number;
     const Lock lock(context_.mutex);
     tag.count = departed_.size();
     ControlMessage bye = context_.make(ControlMessage::Kind::bye, tag);
+    bye.body = std::move(agreements);
     if (failure_) {
         bye.code = failure_->code;
         bye.tag.root = failure_->rank;
@@ -271,6 +272,14 @@ void FailureProtocol::send_bye(uint64_t last_number) {
         bye.text = failure_->text;
     }
     context_.flood(bye, nobody);
+}
+
+FailureProtocol::GoneRanks FailureProtocol::gone() {
+    const Lock lock(context_.mutex);
+    GoneRanks gone;
+    gone.lost.assign(without_bye_.begin(), without_bye_.end());
+    for (auto& [rank, last] : departed_) gone.left.push_back(rank);
+    return gone;
 }
 
 void FailureProtocol::handle_bye(const ControlMessage& message, Rank from) {
@@ -286,6 +295,7 @@ void FailureProtocol::handle_bye(const ControlMessage& message, Rank from) {
     context_.flood(message, from);
     const bool knew_all = message.tag.count == departed_.size();
     departed_.emplace_back(message.rank, operation_number(message.tag.sequence));
+    if (!message.body.empty()) agreements_[message.rank] = message.body;
     alarm_.store(true, std::memory_order_seq_cst);
     bye_until_ns_.erase(message.rank);
     const bool replaced = without_bye_.erase(message.rank) > 0;
@@ -355,6 +365,8 @@ void FailureProtocol::resend_failure_state(Rank to, bool byes) {
         tag.sequence = last;
         ControlMessage bye = context_.make(ControlMessage::Kind::bye, tag);
         bye.rank = rank;
+        if (const auto found = agreements_.find(rank); found != agreements_.end())
+            bye.body = found->second;
         context_.host.send_control(to, bye);
     }
     if (disagreement_) context_.host.send_control(to, *disagreement_);
@@ -414,6 +426,8 @@ void FailureProtocol::receive(Rank from, const ControlMessage& message) {
         case ControlMessage::Kind::propose:
         case ControlMessage::Kind::agreed:
             return strict_.receive(from, message);
+        case ControlMessage::Kind::agree:
+            return;  // the communicator's Consensus gets it
     }
 }
 

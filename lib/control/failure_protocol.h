@@ -81,7 +81,14 @@ public:
 
     void raise(const Error& error) override;
     void raise_mismatch(const Tag& own, Rank peer, const Tag& got) override;
-    void send_bye(uint64_t last_number);
+    /// agreements: for the bye's body.
+    void send_bye(uint64_t last_number, Bytes agreements = {});
+
+    /// The ranks that are gone, as far as this rank knows. A rank that has said bye has left.
+    struct GoneRanks {
+        std::vector<Rank> lost, left;
+    };
+    GoneRanks gone();
 
     Inquiry& inquiry() { return inquiry_; }
     StrictCalls& strict() { return strict_; }
@@ -155,6 +162,7 @@ private:
     uint64_t own_failed_ = 0,
              most_failed_ = 0;  // calls that the mismatch failed: here, in the subtree
     std::vector<std::pair<Rank, uint64_t>> departed_;  // rank, its last operation; first come first
+    std::map<Rank, Bytes> agreements_;                 // of their byes
     std::set<Rank> without_bye_;                       // gone, and replaced in the tree
     std::map<Rank, int64_t> bye_until_ns_;             // by rank: when its bye is overdue
     std::atomic<int64_t> next_lost_ns_{0};             // the earliest of these times; 0: none

@@ -21,6 +21,13 @@ EndpointClient* ClientTable::find(uint32_t comm) const {
     return found == clients_.end() ? nullptr : found->second;
 }
 
+bool ClientTable::claim(uint32_t comm) {
+    const Lock lock = hold();
+    if (claimed_.contains(comm)) return false;
+    claimed_.insert(comm);
+    return true;
+}
+
 bool ClientTable::add(uint32_t comm, EndpointClient* client) {
     const Lock lock = hold();
     clients_[comm] = client;
@@ -32,10 +39,11 @@ bool ClientTable::add(uint32_t comm, EndpointClient* client) {
     return given;
 }
 
-bool ClientTable::remove(uint32_t comm) {
+bool ClientTable::remove(uint32_t comm, std::vector<AgreementMessage> last_words) {
     const Lock lock = hold();
     clients_.erase(comm);
     removed_.insert(comm);
+    closed_agreements_.keep(comm, std::move(last_words));
     return clients_.empty();
 }
 
@@ -65,12 +73,21 @@ void ClientTable::connected(const ChannelId& id, Result<Opened> opened) {
     if (EndpointClient* const client = find(id.comm)) client->connected(id, std::move(opened));
 }
 
-void ClientTable::handle_message(Rank from, const ControlMessage& message, bool keep) {
+std::optional<ControlMessage> ClientTable::handle_message(Rank from, const ControlMessage& message,
+                                                          bool keep) {
     const Lock lock = hold();
-    if (EndpointClient* const client = find(message.comm))
+    if (EndpointClient* const client = find(message.comm)) {
         client->handle_message(from, message);
-    else if (keep && !removed_.contains(message.comm))
-        early_messages_.keep(from, message);
+    } else if (!removed_.contains(message.comm)) {
+        if (keep) early_messages_.keep(from, message);
+    } else if (message.kind == ControlMessage::Kind::agree) {
+        if (auto body = closed_agreements_.answer(message.comm, message.body)) {
+            ControlMessage answer = message;
+            answer.body = *std::move(body);
+            return answer;
+        }
+    }
+    return std::nullopt;
 }
 
 void ClientTable::peer_lost(Rank peer, const std::string& cause) {

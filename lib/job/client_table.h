@@ -4,10 +4,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/id_set.h"
+#include "control/agreement/agreements.h"
 #include "control/early_channels.h"
 #include "control/early_messages.h"
 #include "job/endpoint_client.h"
@@ -28,11 +31,13 @@ public:
     /// The lock is not held if a client is still being called at the deadline.
     Lock hold(Deadline deadline);
 
+    /// False: this process has had a communicator of that id. For ids that are not counted.
+    bool claim(uint32_t comm);
     /// Adds the client, and gives it the channels and messages that came early. True if there were
     /// channels.
     bool add(uint32_t comm, EndpointClient* client);
-    /// True if it was the last one.
-    bool remove(uint32_t comm);
+    /// True if it was the last one. last_words: its agreements, which other ranks may ask for.
+    bool remove(uint32_t comm, std::vector<AgreementMessage> last_words = {});
     bool empty();
 
     enum class Taken : uint8_t { given, kept_or_dropped, too_many };
@@ -41,8 +46,10 @@ public:
     Taken opened(const ChannelId& id, std::unique_ptr<Receiver> receiver);
     bool still_wanted(const ChannelId& id);
     void connected(const ChannelId& id, Result<Opened> opened);
-    /// keep: for a communicator that this rank may still make.
-    void handle_message(Rank from, const ControlMessage& message, bool keep);
+    /// keep: for a communicator that this rank may still make. Returns the answer to send back, if
+    /// there is one.
+    std::optional<ControlMessage> handle_message(Rank from, const ControlMessage& message,
+                                                 bool keep);
     void peer_lost(Rank peer, const std::string& cause);
     void unreachable(Rank peer);
 
@@ -57,7 +64,9 @@ private:
 
     std::recursive_mutex mutex_;
     std::map<uint32_t, EndpointClient*> clients_;
+    IdSet claimed_;
     IdSet removed_;  // late channels and messages for these are dropped
+    ClosedAgreements closed_agreements_;
     EarlyChannels early_channels_{PeerLimits{}.early_channels};
     EarlyMessages early_messages_;
 };

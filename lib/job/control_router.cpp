@@ -110,7 +110,8 @@ void ControlRouter::handle_control(const TreeMessage& message) {
             pass_on(message.from, as(Topic::returned, message).encode());
         return;
     }
-    clients_.handle_message(message.from, message.control, !leaving_);
+    if (const auto answer = clients_.handle_message(message.from, message.control, !leaving_))
+        send(message.from, *answer);
 }
 
 void ControlRouter::handle_returned(const TreeMessage& message) {

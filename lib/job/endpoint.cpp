@@ -103,10 +103,10 @@ void Endpoint::add(uint32_t comm, EndpointClient* client) {
     router_.replay_losses(*client);
 }
 
-bool Endpoint::remove(uint32_t comm, Deadline deadline) {
+bool Endpoint::remove(uint32_t comm, std::vector<AgreementMessage> last_words, Deadline deadline) {
     const auto lock = clients_.hold(deadline);
     if (!lock.owns_lock()) return false;
-    const bool last = clients_.remove(comm);
+    const bool last = clients_.remove(comm, std::move(last_words));
     transports_.retire(comm);
     return last;
 }

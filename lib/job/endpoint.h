@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/hash.h"
 #include "config/config.h"
@@ -72,7 +73,12 @@ public:
     uint64_t job_hash() const { return job_hash_; }
     /// The first communicator id that is free as far as this rank knows.
     uint32_t first_free_id() const { return next_id_; }
-    /// Takes `count` ids from `first` on. False: another thread has taken some of them meanwhile.
+    /// Takes one id from first_hashed_id on. False: it is taken.
+    bool claim_hashed_id(uint32_t id) { return clients_.claim(id); }
+    /// Ids from here on are hashes; those below are counted.
+    static constexpr uint32_t first_hashed_id = 0x8000'0000;
+    /// Takes `count` counted ids from `first` on. False: another thread has taken some of them
+    /// meanwhile.
     bool claim_ids(uint32_t first, uint32_t count);
 
     using Intrinsics = JoinedIntrinsics;
@@ -87,9 +93,10 @@ public:
     void look_up_neighbours(const Group& group, Deadline deadline);
 
     void add(uint32_t comm, EndpointClient* client);
-    /// Afterwards the client is not called any more. True if it was the last one. False, too, if a
-    /// client is still being called at the deadline.
-    bool remove(uint32_t comm, Deadline deadline);
+    /// Afterwards the client is not called any more; last_words answers for it
+    /// (ClientTable::remove). True if it was the last one. False, too, if a client is still being
+    /// called at the deadline.
+    bool remove(uint32_t comm, std::vector<AgreementMessage> last_words, Deadline deadline);
 
     /// The sending half towards a peer over the first transport that reaches it.
     Result<Opened> open(const ChannelId& id, Deadline deadline);

@@ -196,15 +196,17 @@ TEST_CASE(
     closed.keep(7, net[0].last_words());
     AgreementMessage statement(2);
     statement.instance = agreement_instance(1, 0);
-    REQUIRE(closed.answer(7, statement));
-    CHECK(closed.answer(7, statement)->decision == net[0].outcome());
-    CHECK(!closed.answer(8, statement));
+    const auto answer = closed.answer(7, statement.encode());
+    REQUIRE(answer);
+    CHECK(AgreementMessage::decode(*answer, 2)->decision == net[0].outcome());
+    CHECK(!closed.answer(8, statement.encode()));
+    CHECK(!closed.answer(7, AgreementMessage(3).encode()));
     statement.instance = agreement_instance(2, 0);
-    CHECK(!closed.answer(7, statement));
+    CHECK(!closed.answer(7, statement.encode()));
     statement.instance = agreement_instance(1, 0);
-    CHECK(!closed.answer(7, *closed.answer(7, statement)));  // decisions are no questions
+    CHECK(!closed.answer(7, *answer));  // decisions are no questions
     for (uint32_t comm = 8; comm < 8 + ClosedAgreements::max_communicators; ++comm)
         closed.keep(comm, net[0].last_words());
-    CHECK(!closed.answer(7, statement));
-    CHECK(closed.answer(8, statement));
+    CHECK(!closed.answer(7, statement.encode()));
+    CHECK(closed.answer(8, statement.encode()));
 }

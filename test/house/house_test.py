@@ -62,7 +62,7 @@ BUILDS_ON = {
     "select": {"schedule", "transport/flat", "config", "catalogs"},
     "job/records": {"rendezvous", "control"},
     "job/connecting": {"job/records", "catalogs"},
-    "job": {"job/connecting", "select", "wait"},
+    "job": {"control/agreement", "job/connecting", "select", "wait"},
     "plan": {"engine", "job"},
     "run": {"plan"},
     "p2p": {"run"},

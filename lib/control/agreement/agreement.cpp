@@ -159,8 +159,8 @@ void Agreement::end_call(const GiveUp& reason) {
 
 void Agreement::give_up(Code code, const std::string& text, AgreementOutputs& out) {
     if (state_.outcome) return;
-    const RankSet waited_for = missing();
-    end_call({code, first_of(waited_for), text});
+    const Rank culprit = code == Code::timeout ? first_of(missing()) : member_.rank;
+    end_call({code, culprit, text});
     advance(out);
 }
 

@@ -89,8 +89,9 @@ public:
 
     /// This rank's call, once.
     void call(const AgreementCall& call, int64_t now_ns, AgreementOutputs& out);
-    /// The call ends now with that error, unless it has ended. The ranks that still wait end too,
-    /// unless a remaining rank knows of a decision.
+    /// The call ends now with that error, unless it has ended. After a timeout the error names the
+    /// first rank that is missing, else this rank. The ranks that still wait end too, unless a
+    /// remaining rank knows of a decision.
     void give_up(Code code, const std::string& text, AgreementOutputs& out);
     /// Drops a message that contradicts itself.
     void receive(Rank from, const AgreementMessage& message, AgreementOutputs& out);

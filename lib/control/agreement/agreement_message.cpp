@@ -3,8 +3,6 @@
 namespace tutti {
 namespace {
 
-constexpr Code highest_code = Code::no_memory;
-
 void put_ballot(ByteWriter& out, const Ballot& ballot) {
     out.put(ballot.epoch).put(ballot.place);
 }
@@ -74,7 +72,7 @@ public:
         if (!flag()) return std::nullopt;
         Decision decision;
         decision.ballot = ballot();
-        decision.code = choice(Code::ok, highest_code);
+        decision.code = choice(Code::ok, last_code);
         if (decision.code == Code::in_progress) ok_ = false;
         decision.culprit = rank();
         decision.bits = number<uint64_t>();
@@ -97,7 +95,7 @@ public:
     std::optional<GiveUp> give_up() {
         if (!flag()) return std::nullopt;
         GiveUp gave_up;
-        gave_up.code = choice(Code::invalid, highest_code);
+        gave_up.code = choice(Code::invalid, last_code);
         gave_up.culprit = rank();
         gave_up.text = text();
         return gave_up;

@@ -108,13 +108,13 @@ void ClosedAgreements::keep(uint32_t comm, std::vector<AgreementMessage> last_wo
     if (closed_.size() > max_communicators) closed_.pop_front();
 }
 
-std::optional<AgreementMessage> ClosedAgreements::answer(uint32_t comm,
-                                                         const AgreementMessage& message) const {
-    if (message.role == AgreementMessage::Role::decision) return std::nullopt;
+std::optional<Bytes> ClosedAgreements::answer(uint32_t comm, ByteView bytes) const {
     for (const auto& [closed, words] : closed_) {
         if (closed != comm) continue;
+        const auto message = AgreementMessage::decode(bytes, words.front().known.dead.size());
+        if (!message || message->role == AgreementMessage::Role::decision) return std::nullopt;
         for (const AgreementMessage& word : words)
-            if (word.instance == message.instance) return word;
+            if (word.instance == message->instance) return word.encode();
     }
     return std::nullopt;
 }

@@ -41,6 +41,8 @@ public:
     /// The outcome of the present instance; nullopt while it runs, and before the first one.
     std::optional<Decision> outcome() const;
     RankSet missing() const;
+    /// The number of calls so far.
+    uint64_t calls() const { return present_ >> 16; }
     /// The decisions that the other ranks may still need, for the goodbye of a rank that leaves:
     /// the receivers take them before they note that it has left. For an archive, too.
     std::vector<AgreementMessage> last_words() const;
@@ -77,8 +79,8 @@ public:
     static constexpr std::size_t max_communicators = 64;
 
     void keep(uint32_t comm, std::vector<AgreementMessage> last_words);
-    /// The answer to a statement or an inquiry; nullopt if there is none.
-    std::optional<AgreementMessage> answer(uint32_t comm, const AgreementMessage& message) const;
+    /// The answer to an encoded statement or inquiry; nullopt if there is none.
+    std::optional<Bytes> answer(uint32_t comm, ByteView message) const;
 
 private:
     std::deque<std::pair<uint32_t, std::vector<AgreementMessage>>> closed_;  // oldest first
