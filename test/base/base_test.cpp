@@ -118,7 +118,9 @@ TEST_CASE("result: an error that was told is a failure, of a rank that there is 
         REQUIRE(told.message == "why");
     };
     expect(told_error(Code::timeout, 3, 4, "why"), Code::timeout, 3);
-    expect(told_error(Code::no_memory, nobody, 4, "why"), Code::no_memory, nobody);
+    expect(told_error(Code::revoked, nobody, 4, "why"), Code::revoked, nobody);
+    expect(told_error(static_cast<Code>(static_cast<int>(last_code) + 1), 0, 4, "why"),
+           Code::system, 0);
     expect(told_error(Code::ok, 4, 4, "why"), Code::system, nobody);
     expect(told_error(Code::in_progress, -7, 4, "why"), Code::system, nobody);
     expect(told_error(static_cast<Code>(200), 0, 4, "why"), Code::system, 0);
