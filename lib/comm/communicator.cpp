@@ -134,15 +134,26 @@ MemoryUse Communicator::used_memory() const {
 }
 
 void Communicator::abort() {
-    core_.failure_protocol.raise(
+    core_.failure_protocol.overrule(
         {Code::aborted, rank(), 0, fmt::format("rank {} called tutti_comm_abort", rank())});
     recovery_.interrupt();
 }
 
 void Communicator::revoke() {
-    core_.failure_protocol.raise(
-        {Code::revoked, rank(), 0, fmt::format("rank {} called tutti_comm_revoke", rank())});
+    core_.failure_protocol.overrule(
+        {Code::revoked, rank(), 0, fmt::format("rank {} revoked the communicator", rank())});
 }
+
+namespace {
+
+// The goodbye waits for no answer of a rank that is lost or has timed out.
+void stop_waiting_for_unresponsive(Core& core) {
+    const auto over = core.failure_protocol.fatal_error();
+    if (over && over->unresponsive != nobody)
+        core.endpoint->stop_waiting_for(core.group.in_job(over->unresponsive));
+}
+
+}  // namespace
 
 void Communicator::destroy() {
     if (core_.destroyed.exchange(true) || !core_.home.here()) return;
@@ -153,7 +164,7 @@ void Communicator::destroy() {
     const uint64_t last = core_.streams.end_all(core_.sequence);
     core_.transfers.end_all();
     offload_->leave();
-    stop_waiting_for_culprit();
+    stop_waiting_for_unresponsive(core_);
     core_.failure_protocol.send_bye(last, core_.consensus.encode_last_words());
     core_.memory.clear();
     // The last communicator takes this process out of the job.
@@ -166,23 +177,13 @@ void Communicator::destroy() {
 void Communicator::leave_at_exit(Deadline deadline) {
     if (!core_.home.here() || core_.destroyed.exchange(true)) return;
     // An accelerator's library may have shut down already, so do not call it.
-    stop_waiting_for_culprit();
+    stop_waiting_for_unresponsive(core_);
     core_.failure_protocol.send_bye(core_.streams.last_before_end(core_.sequence, deadline),
                                     core_.consensus.encode_last_words());
     Endpoint& endpoint = *core_.endpoint;
     if (endpoint.remove(core_.group.id(), core_.consensus.last_words(), deadline))
         endpoint.leave_at_exit(deadline);
     living_communicators::remove(*this);
-}
-
-// The goodbye waits for no answer of a rank that is lost or has timed out.
-void Communicator::stop_waiting_for_culprit() {
-    const auto over = core_.failure_protocol.fatal_error();
-    if (!over) return;
-    const Error& cause = over->error;
-    const bool late = cause.code == Code::peer_lost || cause.code == Code::timeout;
-    if (late && cause.rank != nobody && cause.rank != rank())
-        core_.endpoint->stop_waiting_for(core_.group.in_job(cause.rank));
 }
 
 // ---- events from the endpoint ----------------------------------------------------------------
@@ -216,7 +217,7 @@ void Communicator::handle_message(Rank from, const ControlMessage& message) {
 }
 
 void Communicator::consensus_moved() {
-    if (const auto error = core_.consensus.exclusion()) core_.failure_protocol.raise(*error);
+    if (const auto error = core_.consensus.exclusion()) core_.failure_protocol.overrule(*error);
     core_.endpoint->wakeups().ring();
 }
 

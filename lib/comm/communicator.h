@@ -96,7 +96,6 @@ private:
                                                    const std::vector<Rank>& members, uint32_t id);
     Result<> learn_hosts();
     void consensus_moved();
-    void stop_waiting_for_culprit();
 
     // EndpointClient
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;

@@ -11,14 +11,9 @@ namespace {
 // the message that says so.
 constexpr int64_t bye_patience_ns = 500'000'000;
 
-}  // namespace
-
-FailureProtocol::FailureProtocol(Rank rank, Rank size, uint32_t comm, FailureProtocolHost& host)
-    : context_(rank, size, comm, host), inquiry_(context_, *this), strict_(context_, *this) {}
-
 // The rank that left after the fewest operations is the cause; others may have left because of it.
-Error FailureProtocol::departed_error() const {
-    const auto first = std::min_element(departed_.begin(), departed_.end(),
+Error departed_error(const std::vector<std::pair<Rank, uint64_t>>& departed) {
+    const auto first = std::min_element(departed.begin(), departed.end(),
                                         [](auto& a, auto& b) { return a.second < b.second; });
     return fail_rank(Code::peer_lost, first->first,
                      "rank {} has left: it destroyed its communicator after operation #{}",
@@ -26,6 +21,24 @@ Error FailureProtocol::departed_error() const {
         .advice("let every rank make the same number of calls before it destroys the communicator")
         .value();
 }
+
+// After a revoke the program continues with another communicator, and after an abort it does not.
+bool replaces(Code code, Code earlier) {
+    if (code == Code::revoked) return earlier != Code::revoked && earlier != Code::aborted;
+    return code == Code::aborted && earlier == Code::revoked;
+}
+
+// The failure ends operations from that sequence on, perhaps earlier ones than before.
+void fail_from(uint64_t sequence, ControlMessage& failure, ProtocolContext& context, Rank except) {
+    if (sequence >= failure.tag.sequence) return;
+    failure.tag.sequence = sequence;
+    context.flood(failure, except);
+}
+
+}  // namespace
+
+FailureProtocol::FailureProtocol(Rank rank, Rank size, uint32_t comm, FailureProtocolHost& host)
+    : context_(rank, size, comm, host), inquiry_(context_, *this), strict_(context_, *this) {}
 
 // Returns the mismatch for call `number`, and keeps the lowest such number.
 Error FailureProtocol::mismatch_of_call(uint64_t number) {
@@ -41,7 +54,7 @@ std::optional<Error> FailureProtocol::verdict(uint64_t sequence) {
         return mismatch_of_call(operation_number(sequence));
     if (dead_) return dead_;
     for (auto& [rank, last] : departed_)
-        if (operation_number(sequence) > last) return dead_ = departed_error();
+        if (operation_number(sequence) > last) return dead_ = departed_error(departed_);
     return std::nullopt;
 }
 
@@ -60,13 +73,7 @@ Rank FailureProtocol::tolerated_loss_locked(uint64_t sequence) const {
 
 void FailureProtocol::fail_after_loss(uint64_t sequence) {
     const Lock lock(context_.mutex);
-    if (failure_) fail_from(sequence, nobody);
-}
-
-void FailureProtocol::fail_from(uint64_t sequence, Rank except) {
-    if (sequence >= failure_->tag.sequence) return;
-    failure_->tag.sequence = sequence;
-    context_.flood(*failure_, except);
+    if (failure_) fail_from(sequence, *failure_, context_, nobody);
 }
 
 std::optional<FailureProtocol::FatalError> FailureProtocol::fatal_error() {
@@ -81,7 +88,8 @@ std::optional<FailureProtocol::FatalError> FailureProtocol::fatal_error() {
     }
     return FatalError{
         .error = std::move(error),
-        .may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence};
+        .may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence,
+        .unresponsive = unresponsive_};
 }
 
 bool FailureProtocol::has_left(Rank rank) {
@@ -95,7 +103,7 @@ Result<FailureProtocol::CallDecision> FailureProtocol::admit(uint64_t next_numbe
     const bool departed = std::any_of(departed_.begin(), departed_.end(),
                                       [&](auto& d) { return next_number > d.second; });
     const bool mismatch_is_due = !unreported_.empty() || (mismatch_ && first_heard_ == 0);
-    if (!dead_ && departed && !mismatch_is_due) dead_ = departed_error();
+    if (!dead_ && departed && !mismatch_is_due) dead_ = departed_error(departed_);
     // After a loss a call may still get all data that it needs.
     if (dead_ && tolerated_loss_locked(epoch_ << Tag::epoch_shift | next_number) != nobody)
         return CallDecision::proceed;
@@ -118,18 +126,39 @@ Result<FailureProtocol::CallDecision> FailureProtocol::admit(uint64_t next_numbe
 }
 
 void FailureProtocol::raise(const Error& error) {
-    end(error, every_sequence, nobody);
+    end(error, every_sequence, nobody, false);
     context_.host.apply_verdicts();
 }
 
-// The first failure stands; later ones are mostly its consequences. If a rank has only left (dead_
-// without failure_), there is no failure yet: nothing was flooded, and messages go on.
-void FailureProtocol::end(const Error& error, uint64_t from_sequence, Rank except) {
+void FailureProtocol::overrule(Error error) {
+    if (error.code == Code::revoked) {
+        const Lock lock(context_.mutex);
+        if (const auto& before = dead_ ? dead_ : mismatch_)
+            error.message += fmt::format(
+                " (after: {})",
+                std::string_view(before->message).substr(0, before->message.find(advice_marker)));
+    }
+    end(error, every_sequence, nobody, true);
+    context_.host.apply_verdicts();
+}
+
+// The first failure stands; later ones are mostly its consequences. An operation that a revoke has
+// ended may report `aborted`, for example. If a rank has only left (dead_ without failure_), there
+// is no failure yet: nothing was flooded, and messages go on.
+void FailureProtocol::end(const Error& error, uint64_t from_sequence, Rank except,
+                          bool may_replace) {
     const Lock lock(context_.mutex);
-    if (failure_) {
-        fail_from(from_sequence, except);
+    if (failure_ && !(may_replace && replaces(error.code, failure_->code))) {
+        fail_from(from_sequence, *failure_, context_, except);
     } else {
-        if (!dead_) dead_ = error;
+        if (!dead_ || replaces(error.code, dead_->code)) dead_ = error;
+        if (error.code == Code::revoked) {  // its calls get the revoke, not a mismatch before it
+            mismatch_.reset();
+            disagreement_.reset();
+            unreported_.clear();
+        }
+        const bool late = error.code == Code::peer_lost || error.code == Code::timeout;
+        if (late && error.rank != context_.rank) unresponsive_ = error.rank;
         alarm_.store(true, std::memory_order_seq_cst);
         ended_ = true;
         failure_ = context_.make(ControlMessage::Kind::failed, {});
@@ -286,7 +315,7 @@ void FailureProtocol::handle_bye(const ControlMessage& message, Rank from) {
     // First, so that this rank does not blame the leaving rank for data that it does not get.
     if (message.code != Code::ok)
         end(told_error(message.code, message.tag.root, context_.size, message.text),
-            message.tag.plan, from);
+            message.tag.plan, from, true);
     Lock lock(context_.mutex);
     if (message.rank < 0 || message.rank >= context_.size || said_bye(message.rank)) return;
     // The leaving rank has told its neighbours, which are each other's neighbours from now on. It
@@ -379,7 +408,7 @@ void FailureProtocol::peer_lost(Rank peer, const std::string& cause) {
         if (said_bye(peer)) return;
     }
     end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, no_sequence,
-        nobody);
+        nobody, false);
     context_.host.apply_verdicts();
 }
 
@@ -394,7 +423,7 @@ void FailureProtocol::receive(Rank from, const ControlMessage& message) {
     switch (message.kind) {
         case ControlMessage::Kind::failed:
             end(told_error(message.code, message.rank, context_.size, message.text),
-                message.tag.sequence, from);
+                message.tag.sequence, from, true);
             return context_.host.apply_verdicts();
         case ControlMessage::Kind::mismatch:
             handle_mismatch(message, from);

@@ -13,6 +13,10 @@
 //
 // If a rank had issued several operations, all of them fail. The other ranks refuse calls until as
 // many have failed there, so that the calls after those are the same everywhere.
+//
+// The first failure that ends the communicator stands, with two exceptions: the program's revoke
+// replaces mismatches and any failure but an abort, and its abort replaces a revoke. A rank passes
+// on a failure only if it is the first there or replaces the first, so each flood ends.
 #pragma once
 
 #include <atomic>
@@ -56,6 +60,9 @@ public:
         /// No operation is known to have failed for the loss that this error reports: a receive may
         /// still take a message that the lost rank had sent.
         bool may_receive = false;
+        /// Another rank that was lost or missed a deadline, also if a revoke or abort has replaced
+        /// that failure: it may not answer any more.
+        Rank unresponsive = nobody;
     };
     /// The error that has ended the communicator on every rank. nullopt after a mismatch, and while
     /// calls are only refused because a rank has left.
@@ -80,6 +87,9 @@ public:
     void quiet(uint64_t epoch, uint64_t last_number);
 
     void raise(const Error& error) override;
+    /// The program ends the communicator on every rank. If the code is `revoked`, or `aborted`
+    /// after `revoked`, the error replaces an earlier failure. The text of a revoke then has both.
+    void overrule(Error error);
     void raise_mismatch(const Tag& own, Rank peer, const Tag& got) override;
     /// agreements: for the bye's body.
     void send_bye(uint64_t last_number, Bytes agreements = {});
@@ -118,8 +128,9 @@ private:
 
     /// A failure ends operations from that sequence on.
     static constexpr uint64_t every_sequence = 0, no_sequence = ~uint64_t{0};
-    void end(const Error& error, uint64_t from_sequence, Rank except);
-    void fail_from(uint64_t sequence, Rank except);
+    /// may_replace: the failure is the program's or another rank's, not the consequence of one
+    /// here.
+    void end(const Error& error, uint64_t from_sequence, Rank except, bool may_replace);
     Rank tolerated_loss_locked(uint64_t sequence) const;
     void handle_mismatch(const ControlMessage& message, Rank from);
     void handle_quiet(Lock& lock);
@@ -130,7 +141,6 @@ private:
     bool said_bye(Rank rank) const {
         return context_.tree.has_left(rank) && without_bye_.count(rank) == 0;
     }
-    Error departed_error() const;
     Error mismatch_of_call(uint64_t number);
     bool is_without_failure() const {
         return !dead_ && !mismatch_ && unreported_.empty() && departed_.empty();
@@ -148,6 +158,7 @@ private:
     std::optional<ControlMessage> failure_,
         disagreement_;  // as flooded to all ranks; the failure's
                         // sequence is the first that it ends
+    Rank unresponsive_ = nobody;
     uint64_t mismatch_from_ = 0;
     uint64_t first_heard_ = 0;  // number of the first call here that got it; 0: none
     struct UnreportedMismatch {
