@@ -33,9 +33,11 @@ private:
 };
 
 /// Splits where rank 0, which the others wait for, meets with the fault; each rank then says what
-/// is wrong about the failure that it got. Ends long before the deadline.
+/// is wrong about the failure that it got. Ends long before the deadline: of a rank that hangs, by
+/// rank 1's call of `end`.
 void split_badly(const std::string& transport, Faults& faults, Faults::Way way,
-                 const std::function<std::string(Communicator&, const Error&)>& judge) {
+                 const std::function<std::string(Communicator&, const Error&)>& judge,
+                 void (Communicator::*end)() = &Communicator::abort) {
     Job job{4, transport};
     job.change = [](Config& config) {
         config.timeout_ms = 150'000;
@@ -54,7 +56,7 @@ void split_badly(const std::string& transport, Faults& faults, Faults::Way way,
             aborter = std::thread([&] {
                 const Deadline patience = Deadline::after_ms(20'000);
                 while (!faults.hung && !patience.passed()) std::this_thread::yield();
-                comm.abort();
+                (comm.*end)();
             });
         const int64_t start_ns = now_ns();
         const auto part = comm.split(0, rank);
@@ -67,13 +69,19 @@ void split_badly(const std::string& transport, Faults& faults, Faults::Way way,
 }  // namespace
 
 TEST_CASE(
-    "split: an abort ends it for a rank that waits for the store and for who waits for that") {
+    "split: an abort or a revoke ends it for a rank that waits for the store and for who waits for "
+    "that") {
     const std::string transport = GENERATE("inproc", "shm", "tcp");
-    INFO(transport);
+    const bool revokes = GENERATE(false, true);
+    INFO(transport << (revokes ? ", revoke" : ", abort"));
     Faults faults;
-    split_badly(transport, faults, Faults::Way::hang, [&](Communicator&, const Error& error) {
-        return error.code == Code::aborted ? std::string() : error.message;
-    });
+    split_badly(
+        transport, faults, Faults::Way::hang,
+        [&](Communicator&, const Error& error) {
+            const Code wanted = revokes ? Code::revoked : Code::aborted;
+            return error.code == wanted ? std::string() : error.message;
+        },
+        revokes ? &Communicator::revoke : &Communicator::abort);
 }
 
 // Each of them begins with the same collective as the others: only its name tells it apart.
