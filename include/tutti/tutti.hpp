@@ -27,6 +27,7 @@
 #include "tutti/buffers.hpp"
 #include "tutti/handles.hpp"
 #include "tutti/plans.hpp"
+#include "tutti/recovery.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti {
@@ -34,7 +35,7 @@ inline namespace cxx {  // as in buffers.hpp
 
 /// This rank's membership of a group. Move only; the destructor leaves in order and never hangs.
 /// opts NULL means defaults throughout.
-class Communicator : public Plans<Communicator> {
+class Communicator : public Plans<Communicator>, public Recovery<Communicator> {
 public:
     /// Joins the job that the environment describes.
     Communicator() : Communicator(static_cast<const tutti_config*>(nullptr)) {}

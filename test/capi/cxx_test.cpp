@@ -379,3 +379,14 @@ TEST_CASE("tutti.hpp: abort ends the communicator with an error that says who") 
     REQUIRE(error.status() == TUTTI_ERR_ABORTED);
     REQUIRE(error.rank() == 0);
 }
+
+TEST_CASE("tutti.hpp: revoke ends the communicator, and not its copy") {
+    tutti::Communicator comm;
+    tutti::Communicator copy = comm.dup();
+    comm.revoke();
+    const tutti::Error error = error_of([&] { comm.barrier(); });
+    REQUIRE(error.status() == TUTTI_ERR_REVOKED);
+    REQUIRE(error.rank() == 0);
+    REQUIRE(says(error, "rank 0 revoked the communicator"));
+    copy.barrier();
+}

@@ -11,6 +11,7 @@
 #include <tutti/checkpoint.hpp>
 #include <tutti/epochs.hpp>
 #include <tutti/plans.hpp>
+#include <tutti/recovery.hpp>
 #include <tutti/trainer.hpp>
 #include <tutti/trainer_parallel.hpp>
 #include <tutti/trainer_sharded.hpp>

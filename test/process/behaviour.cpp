@@ -190,6 +190,7 @@ void let_lie(tutti_comm* comm, tutti_plan* plan, tutti_request* requests[2]) {
     refused(tutti_comm_sync(comm, -1));
     refused(tutti_group_end(comm));
     refused(tutti_comm_abort(comm));
+    refused(tutti_comm_revoke(comm));
     void* memory = nullptr;
     refused(tutti_mem_alloc(comm, 100, &memory));
     refused(tutti_mem_alloc_device(comm, 100, &memory));
