@@ -96,6 +96,58 @@ void abort_while_waiting(Ledger& ledger) {
     });
 }
 
+void revoke_while_waiting(Ledger& ledger) {
+    std::latch under_way(1);
+    run_job(ledger, "revoke", {}, [&](tutti_comm* comm, int rank) {
+        if (rank == 1) {
+            under_way.wait();
+            if (tutti_comm_revoke(comm) != TUTTI_OK) ledger.broken("revoke", tutti_last_error());
+            ledger.take(on(rank, "a call after a revoke"), sum(comm),
+                        {TUTTI_ERR_REVOKED, "rank 1 revoked the communicator", 1, 1});
+            return;
+        }
+        std::array<float, 8> x{};
+        tutti_request* request = nullptr;
+        tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32, TUTTI_SUM, nullptr,
+                         &request);
+        under_way.count_down();
+        const Want want{TUTTI_ERR_REVOKED, "rank 1 revoked the communicator", 0, 1};
+        ledger.take(on(rank, "a revoke"), tutti_wait(&request, -1), want);
+        ledger.take(on(rank, "a barrier after a revoke"), tutti_barrier(comm), want);
+        ledger.take(on(rank, "a split after a revoke"), split(comm), want);
+        ledger.take(on(rank, "a message after a revoke"),
+                    tutti_send(comm, x.data(), 1, TUTTI_FLOAT32, 1, 0), want);
+    });
+}
+
+// The error has both.
+void revoke_after_a_deadline(Ledger& ledger) {
+    std::latch over(1), revoked(1);
+    run_job(ledger, "revoke", {}, [&](tutti_comm* comm, int rank) {
+        const Want want{TUTTI_ERR_REVOKED, "revoked the communicator (after: ", rank, 0};
+        if (rank == 0) {
+            std::array<float, 8> x{};
+            tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+            opts.timeout_ms = 100;
+            tutti_request* request = nullptr;
+            tutti_iallreduce(comm, x.data(), x.data(), 8, TUTTI_FLOAT32, TUTTI_SUM, &opts,
+                             &request);
+            ledger.take(on(rank, "a deadline before a revoke"), tutti_wait(&request, -1),
+                        {TUTTI_ERR_TIMEOUT, "allreduce", 0, 1});
+            if (tutti_comm_revoke(comm) != TUTTI_OK) ledger.broken("revoke", tutti_last_error());
+            ledger.take(on(rank, "a call after a deadline and a revoke"), sum(comm), want);
+            over.count_down();
+            revoked.wait();
+            return;
+        }
+        over.wait();
+        tutti_status status = sum_until_refused(comm);
+        while (status == TUTTI_ERR_TIMEOUT) status = sum(comm);
+        ledger.take(on(rank, "a call after a deadline and a revoke"), status, want);
+        revoked.count_down();
+    });
+}
+
 void leave_while_called(Ledger& ledger) {
     run_job(ledger, "leaving", {}, [&](tutti_comm* comm, int rank) {
         if (rank == 1) return;
@@ -225,9 +277,10 @@ void call_in_callbacks(Ledger& ledger) {
 }  // namespace
 
 void provoke_failures(Ledger& ledger) {
-    constexpr void (*all[])(Ledger&) = {pass_a_deadline,       pass_the_communicators_deadline,
-                                        abort_while_waiting,   leave_while_called,
-                                        destroy_with_requests, start_a_busy_plan,
+    constexpr void (*all[])(Ledger&) = {pass_a_deadline,         pass_the_communicators_deadline,
+                                        abort_while_waiting,     revoke_while_waiting,
+                                        revoke_after_a_deadline, leave_while_called,
+                                        destroy_with_requests,   start_a_busy_plan,
                                         call_in_callbacks};
     at_once(all, [&](void (*provoke)(Ledger&)) { provoke(ledger); });
 }
