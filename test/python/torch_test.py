@@ -306,8 +306,9 @@ class Building(unittest.TestCase):
         self.assertEqual((done.stdout.strip(), done.stderr), ("[] []", ""))
 
     def test_its_errors_print_the_name_that_programs_catch(self):
-        done = run(*FORKED, "-c", "import tutti.torch as t; raise t._errors.make(5, 1, 'scan', 'why', 'text')")
-        self.assertEqual(done.stderr.splitlines()[-1], "tutti.torch.PeerLostError: text")
+        for status, name in ((5, "PeerLostError"), (11, "RevokedError")):
+            done = run(*FORKED, "-c", f"import tutti.torch as t; raise t._errors.make({status}, 1, 'scan', 'why', 'text')")
+            self.assertEqual(done.stderr.splitlines()[-1], f"tutti.torch.{name}: text")
 
     def test_without_a_group_it_says_so(self):
         with tempfile.NamedTemporaryFile() as kept:

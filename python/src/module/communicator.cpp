@@ -241,6 +241,10 @@ void Communicator::abort() {
     check(tutti_comm_abort(joined()->comm()), "abort");
 }
 
+void Communicator::revoke() {
+    check(tutti_comm_revoke(joined()->comm()), "revoke");
+}
+
 // The last thread inside destroys the library's communicator.
 void Communicator::close() {
     if (joined_.use_count() > 1) (void)tutti_comm_abort(joined_->comm());

@@ -75,6 +75,7 @@ public:
                         const char* op);
     void dump(int fd);
     void abort();
+    void revoke();
     /// Fails pending operations of other threads, on all ranks.
     void close();
 

@@ -80,6 +80,7 @@ NB_MODULE(_tutti, module) {
         .def("explain", &Communicator::explain, "collective"_a, "bytes"_a, "dtype"_a, "op"_a)
         .def("dump", &Communicator::dump, "fd"_a)
         .def("abort", &Communicator::abort)
+        .def("revoke", &Communicator::revoke)
         .def("close", &Communicator::close);
     nb::class_<Checkpoint>(module, "Checkpoint")
         .def(nb::init<>())

@@ -19,6 +19,7 @@ from ._errors import (
     MismatchError,
     OutOfMemoryError,
     PeerLostError,
+    RevokedError,
     SystemFailureError,
     TimedOutError,
     UnsupportedError,
@@ -26,7 +27,7 @@ from ._errors import (
 
 __all__ = [
     "ANY_SOURCE", "AbortedError", "AuthenticationError", "Communicator", "Error", "InvalidError", "MismatchError",
-    "OutOfMemoryError", "PeerLostError", "Plan", "Request", "SystemFailureError", "TimedOutError",
+    "OutOfMemoryError", "PeerLostError", "Plan", "Request", "RevokedError", "SystemFailureError", "TimedOutError",
     "UnsupportedError", "__version__", "checkpoint", "info", "init",
 ]
 _LATER = ("ANY_SOURCE", "Communicator", "Plan", "Request", "info", "init")

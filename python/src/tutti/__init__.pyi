@@ -7,6 +7,7 @@ from ._errors import (
     MismatchError as MismatchError,
     OutOfMemoryError as OutOfMemoryError,
     PeerLostError as PeerLostError,
+    RevokedError as RevokedError,
     SystemFailureError as SystemFailureError,
     TimedOutError as TimedOutError,
     UnsupportedError as UnsupportedError,

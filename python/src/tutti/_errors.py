@@ -43,6 +43,10 @@ class AbortedError(Error):
     """The communicator was aborted or destroyed."""
 
 
+class RevokedError(Error):
+    """A rank revoked the communicator: the attribute rank is its number."""
+
+
 class UnsupportedError(Error):
     """This build, transport or algorithm cannot do it."""
 
@@ -70,6 +74,7 @@ BY_STATUS = {
     8: AuthenticationError,
     9: SystemFailureError,
     10: OutOfMemoryError,
+    11: RevokedError,
 }
 
 # A traceback then prints the names under which programs catch them.

@@ -411,6 +411,13 @@ class Communicator:
         """Fails every pending and later operation on all ranks. From any thread."""
         self._native.abort()
 
+    def revoke(self) -> None:
+        """Ends every pending and later operation with RevokedError on all ranks, also after another failure.
+
+        From any thread. Other communicators of these ranks work on.
+        """
+        self._native.revoke()
+
     def close(self) -> None:
         """Leaves in order; never hangs. Later calls raise ValueError.
 

@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 
 import tutti
+from expect import raises
 
 comm = tutti.init()
 rank, size = comm.rank, comm.size
@@ -442,6 +443,22 @@ def closing_while_others_wait():
         comm.barrier()
 
 
+def revoking():
+    last = size - 1
+    part, copy = comm.split(0), comm.dup()
+    received = part.irecv(np.empty(2), (rank + 1) % size, tag=3)  # no rank sends it
+    comm.barrier()
+    if rank == last:
+        part.revoke()
+    for call in (received.wait, part.barrier, lambda: part.allreduce(of(rank)), lambda: part.send(of(rank), 0),
+                 lambda: part.split(0)):
+        error = raises(tutti.RevokedError, [f"rank {last} revoked the communicator", "What to do: "], call)
+        assert error.rank == last and error.status == 11, repr(error)
+    same(copy.allreduce(np.ones(2)), np.full(2, float(size)), "the copy")
+    part.close()
+    copy.close()
+
+
 def left(kind, tag, waits):
     """Rank 0 stops waiting for a message, which rank 1 sends only then: it arrives, and its array is let go."""
     if rank == 0:
@@ -571,8 +588,8 @@ def blocks_that_fail():
 
 for test in (collectives, scatter_into_new_arrays, blocks_of_different_lengths, plans, messages, both_ways_at_once,
              a_communicator_of_the_same_ranks, requests, other_arrays, scalars_and_bytes, refused_arrays, errors,
-             the_interpreter_goes_on, groups, closing_while_others_wait, timeouts, cancelled_waits, interrupted_calls,
-             blocks_that_fail):
+             the_interpreter_goes_on, groups, closing_while_others_wait, revoking, timeouts, cancelled_waits,
+             interrupted_calls, blocks_that_fail):
     test()
     comm.barrier()
     if rank == 0:

@@ -48,6 +48,7 @@ from ._errors import (  # noqa: E402
     Error,
     MismatchError,
     PeerLostError,
+    RevokedError,
     TimedOutError,
     UnsupportedError,
 )
@@ -56,9 +57,10 @@ from ._batch_norm import SyncBatchNorm, convert_sync_batchnorm  # noqa: E402
 from ._replicas import LocalSGD, sync_buffers  # noqa: E402
 from ._sharded_softmax import ShardedSoftmax  # noqa: E402
 
-__all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "PeerLostError", "ShardedSoftmax",
-           "SyncBatchNorm", "TimedOutError", "UnsupportedError", "abort", "backend_of", "build", "communicator",
-           "convert_sync_batchnorm", "dump", "install", "last_error", "memory_stats", "register", "sync_buffers"]
+__all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "PeerLostError", "RevokedError",
+           "ShardedSoftmax", "SyncBatchNorm", "TimedOutError", "UnsupportedError", "abort", "backend_of", "build",
+           "communicator", "convert_sync_batchnorm", "dump", "install", "last_error", "memory_stats", "register",
+           "sync_buffers"]
 
 _extension = None
 _building = threading.Lock()

@@ -11,6 +11,7 @@ from ._errors import (
     Error as Error,
     MismatchError as MismatchError,
     PeerLostError as PeerLostError,
+    RevokedError as RevokedError,
     TimedOutError as TimedOutError,
     UnsupportedError as UnsupportedError,
 )

@@ -32,11 +32,16 @@ class AbortedError(Error, base.AbortedError):
     """The group was aborted or destroyed."""
 
 
+class RevokedError(Error, base.RevokedError):
+    """A rank revoked the group's communicator: the attribute rank is its number in the group."""
+
+
 class UnsupportedError(Error, base.UnsupportedError):
     """This build, transport or algorithm cannot do it."""
 
 
-_BY_STATUS = {3: MismatchError, 4: TimedOutError, 5: PeerLostError, 6: AbortedError, 7: UnsupportedError}
+_BY_STATUS = {3: MismatchError, 4: TimedOutError, 5: PeerLostError, 6: AbortedError, 7: UnsupportedError,
+              11: RevokedError}
 
 for _kind in (Error, *_BY_STATUS.values()):
     _kind.__module__ = __package__  # as for tutti's own

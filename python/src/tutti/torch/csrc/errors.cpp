@@ -15,6 +15,8 @@ std::string_view words_for(tutti_status status) {
             return "Connection closed by peer";
         case TUTTI_ERR_ABORTED:
             return "aborted, the group is closed";
+        case TUTTI_ERR_REVOKED:
+            return "revoked";
         case TUTTI_ERR_MISMATCH:
             return "collective mismatch";
         default:

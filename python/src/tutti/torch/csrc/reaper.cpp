@@ -15,7 +15,7 @@ thread_local const Reaper* employer = nullptr;
 
 bool ends_the_group(tutti_status status) {
     return status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_TIMEOUT ||
-           status == TUTTI_ERR_ABORTED;
+           status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_REVOKED;
 }
 
 }  // namespace
