@@ -25,6 +25,8 @@ std::string_view status_advice(tutti_status status) {
             return "read the output of the rank that ended first";
         case TUTTI_ERR_ABORTED:
             return "look at why another rank aborted, then start again";
+        case TUTTI_ERR_REVOKED:
+            return "make a new trainer on a communicator of the ranks that remain";
         case TUTTI_ERR_UNSUPPORTED:
             return "use a dtype, operator or device that docs/reference/trainer.md lists";
         case TUTTI_ERR_NO_MEMORY:
