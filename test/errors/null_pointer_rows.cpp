@@ -24,6 +24,7 @@ const Refusal refusals[] = {
     REFUSES(tutti_comm_split_host),
     REFUSES(tutti_comm_dup),
     REFUSES(tutti_comm_abort),
+    REFUSES(tutti_comm_revoke),
     REFUSES(tutti_comm_explain),
     {"tutti_comm_algorithm",
      [] {
@@ -204,7 +205,8 @@ constexpr Behind behind_comm[] = {
 }  // namespace
 
 void provoke_null_pointers(Ledger& ledger) {
-    call_with_nulls(ledger, {{"tutti.h", "plans.h", "inspect.h"}, refusals, answers, {}},
+    call_with_nulls(ledger,
+                    {{"tutti.h", "plans.h", "recovery.h", "inspect.h"}, refusals, answers, {}},
                     &Ledger::take);
 }
 

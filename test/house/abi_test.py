@@ -19,7 +19,7 @@ INCLUDE = HERE.parent.parent / "include"
 HEADERS = sorted("tutti/" + header.name for header in (INCLUDE / "tutti").glob("*.h"))
 # The headers of each library.
 LIBRARIES = {
-    "tutti": ["tutti/tutti.h", "tutti/plans.h", "tutti/inspect.h"],
+    "tutti": ["tutti/tutti.h", "tutti/plans.h", "tutti/recovery.h", "tutti/inspect.h"],
 }
 LIBRARIES["tutti_trainer"] = [header for header in HEADERS if header not in LIBRARIES["tutti"]]
 

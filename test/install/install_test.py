@@ -18,7 +18,7 @@ sys.path.insert(0, str(SOURCE / "test" / "docs"))
 from blocks import blocks  # noqa: E402
 EXAMPLE = SOURCE / "examples" / "allreduce.c"
 RUN_TIMEOUT_S = 60
-CORE = ("tutti.h", "plans.h", "inspect.h")  # the headers of libtutti; all others are of libtutti_trainer
+CORE = ("tutti.h", "plans.h", "recovery.h", "inspect.h")  # the headers of libtutti; all others are of libtutti_trainer
 unittest.TestCase.maxDiff = None
 
 
