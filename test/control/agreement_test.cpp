@@ -179,7 +179,8 @@ TEST_CASE("agreement: ranks with different calls all get MISMATCH") {
     }
     CHECK(world.ends());
     for (Rank rank = 0; rank < 11; ++rank) CHECK(outcome_of(world, rank).code == Code::mismatch);
-    CHECK(outcome_of(world, 0).text.find("called agree") != std::string::npos);
+    CHECK(outcome_of(world, 0).text.find("rank 7 called agree") != std::string::npos);
+    CHECK(outcome_of(world, 0).text.find("called shrink") != std::string::npos);
 }
 
 TEST_CASE("agreement: ranks that leave out different ranks all get MISMATCH") {

@@ -139,8 +139,9 @@ void Agreement::call(const AgreementCall& call, int64_t now_ns, AgreementOutputs
     Knowledge facts(member_.size);
     facts.leavers = call.leavers;
     merge_facts(facts, out);
-    state_.contributed.insert(member_.rank);
-    merge_call(member_.rank, call);
+    RankSet own(member_.size);
+    own.insert(member_.rank);
+    merge_call(own, call);
     advance(out);
 }
 
@@ -204,8 +205,7 @@ void Agreement::handle_statement(Rank from, const AgreementMessage& message,
         return;
     }
     if (!message.contributed.empty()) {
-        state_.contributed.merge(message.contributed);
-        merge_call(from, message.merged);
+        merge_call(message.contributed, message.merged);
         state_.since = std::max(state_.since, message.since);
     }
     state_.accepted.merge(message.accepted);
@@ -239,16 +239,19 @@ void Agreement::ask_children(AgreementOutputs& out) const {
     for (const Rank child : view_.children) send_inquiry(child, true, out);
 }
 
-void Agreement::merge_call(Rank from, const AgreementCall& call) {
+/// The ranks have made this call, as far as they do not differ already.
+void Agreement::merge_call(const RankSet& callers, const AgreementCall& call) {
+    const Rank earlier = first_of(state_.contributed), later = first_of(callers);
+    state_.contributed.merge(callers);
     if (!state_.merged) {
         state_.merged = call;
         return;
     }
     AgreementCall& merged = *state_.merged;
     if (merged.kind != call.kind && !state_.gave_up)
-        state_.gave_up = {Code::mismatch, from,
-                          fmt::format("rank {} called {}, rank {} called {}", member_.rank,
-                                      kind_name(merged.kind), from, kind_name(call.kind))};
+        state_.gave_up = {Code::mismatch, later,
+                          fmt::format("rank {} called {}, rank {} called {}", earlier,
+                                      kind_name(merged.kind), later, kind_name(call.kind))};
     merged.bits &= call.bits;
     merged.first_free_id = std::max(merged.first_free_id, call.first_free_id);
 }

@@ -122,7 +122,7 @@ private:
     void handle_statement(Rank from, const AgreementMessage& message, AgreementOutputs& out);
     void handle_inquiry(Rank from, const AgreementMessage& message, bool is_behind,
                         AgreementOutputs& out);
-    void merge_call(Rank from, const AgreementCall& call);
+    void merge_call(const RankSet& callers, const AgreementCall& call);
     void end_call(const GiveUp& reason);
     void check_call();
     void advance(AgreementOutputs& out);
