@@ -5,6 +5,12 @@
 #ifndef TUTTI_RECOVERY_HPP
 #define TUTTI_RECOVERY_HPP
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "tutti/buffers.hpp"
 #include "tutti/tutti.h"
 
@@ -18,6 +24,33 @@ public:
     /// From any thread: ends every pending and later operation on all ranks with TUTTI_ERR_REVOKED,
     /// also after another failure, so that no rank waits in an operation any more.
     void revoke() { check(tutti_comm_revoke(comm())); }
+    /// A communicator of the ranks that are still alive and have not left, ranked in their order
+    /// here. All of them call it. This communicator stays as it is.
+    Communicator shrink() {
+        tutti_comm* smaller = nullptr;
+        check(tutti_comm_shrink(comm(), &smaller));
+        return Communicator(smaller);
+    }
+    /// The same without the named ranks, alive or not, which do not call it. All callers name the
+    /// same ranks.
+    Communicator shrink_without(std::span<const int> ranks) {
+        tutti_comm* smaller = nullptr;
+        check(tutti_comm_shrink_without(comm(), ranks.data(), ranks.size(), &smaller));
+        return Communicator(smaller);
+    }
+    /// The bitwise and of all callers' bits, the same on all of them.
+    uint64_t agree(uint64_t bits = ~uint64_t{0}) {
+        check(tutti_comm_agree(comm(), &bits));
+        return bits;
+    }
+    /// The ranks that are no members any more, as the last agree or shrink has decided; ascending.
+    std::vector<int> lost() const {
+        std::vector<int> ranks(static_cast<std::size_t>(std::max(tutti_comm_size(comm()), 0)));
+        std::size_t count = 0;
+        check(tutti_comm_lost(comm(), ranks.data(), ranks.size(), &count));
+        ranks.resize(count);
+        return ranks;
+    }
 
 private:
     tutti_comm* comm() const { return static_cast<const Communicator*>(this)->get(); }

@@ -393,6 +393,8 @@ public:
     }
 
 private:
+    friend class Recovery<Communicator>;
+
     explicit Communicator(tutti_comm* comm) : comm_(comm) {}
     explicit Communicator(const tutti_config* config) {
         tutti_comm* comm = nullptr;

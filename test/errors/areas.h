@@ -33,6 +33,9 @@ void provoke_mismatches(Ledger& ledger);
 namespace failures {
 void provoke_failures(Ledger& ledger);
 }
+namespace regrouping {
+void provoke_regrouping(Ledger& ledger);
+}
 namespace messages {
 void provoke_messages(Ledger& ledger);
 }

@@ -28,6 +28,7 @@ constexpr Area areas[] = {
     {"joining", joining::provoke_joining},
     {"mismatches", mismatches::provoke_mismatches},
     {"failures", failures::provoke_failures},
+    {"regrouping", regrouping::provoke_regrouping},
     {"messages", messages::provoke_messages},
     {"trainer models", trainer_models::provoke_trainer_models},
     {"trainer calls", trainer_calls::provoke_trainer_calls},

@@ -229,6 +229,7 @@ void call_in_callback(tutti_status, void* user) {
     std::array<float, 8> x{};
     tutti_request* request = nullptr;
     tutti_comm* made = nullptr;
+    uint64_t bits = 0;
     const auto take = [&](const char* what, tutti_status status, int reporter = 0) {
         c.ledger.take(std::string(what) + " in a completion callback", status,
                       {.names = "completion callback", .reporter = reporter});
@@ -240,6 +241,8 @@ void call_in_callback(tutti_status, void* user) {
     take("send", tutti_send(c.comm, x.data(), 1, TUTTI_FLOAT32, 1, 0));
     take("wait", tutti_wait(&c.other, -1));
     take("split", split(c.comm));
+    take("agree", tutti_comm_agree(c.comm, &bits));
+    take("shrink", tutti_comm_shrink(c.comm, &made));
     take("group_end", tutti_group_end(c.comm));
     take("destroy", tutti_comm_destroy(c.comm), -1);
     take("create", tutti_comm_create(nullptr, &made), -1);

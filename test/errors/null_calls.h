@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "errors/headers.h"
@@ -20,7 +21,8 @@ tutti_status with_nulls(tutti_status (*function)(Arguments...)) {
 
 /// The same, but for the first argument.
 template <typename First, typename... Rest>
-tutti_status with_nulls_behind(tutti_status (*function)(First, Rest...), First first) {
+tutti_status with_nulls_behind(tutti_status (*function)(First, Rest...),
+                               std::type_identity_t<First> first) {
     return function(first, Rest{}...);
 }
 
