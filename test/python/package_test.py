@@ -21,6 +21,14 @@ class Arrays(unittest.TestCase):
     def test_three_ranks(self):
         self.check(3)
 
+    def test_survivors_go_on(self):
+        done = run(PYTHON, "-m", "tutti.run", "-n", 4, "--keep-going", "--no-prefix", "--timeout", 120,
+                   HERE / "ranks" / "recovering.py")
+        # Ranks 0 and 2 are killed in the last case.
+        self.assertEqual(sorted(line for line in done.stdout.splitlines() if "without_lost_ranks" in line),
+                         [f"CASE without_lost_ranks on rank {rank}" for rank in (1, 3)], done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("CASE "), 14, done.stdout + done.stderr)
+
     def test_one_rank_without_a_launcher(self):
         done = run(PYTHON, "-c", "import tutti; c = tutti.init(); print(c.allreduce([1.5, 2.0]).tolist(), c)")
         self.assertEqual(done.stdout.strip(), "[1.5, 2.0] <tutti.Communicator: rank 0 of 1>", done.stderr)

@@ -216,6 +216,38 @@ std::unique_ptr<Communicator> Communicator::duplicate() {
     return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(copy)));
 }
 
+std::unique_ptr<Communicator> Communicator::shrink(const std::vector<int>& leavers) {
+    tutti_comm* smaller = nullptr;
+    const std::shared_ptr<Joined> inside = joined();
+    tutti_status status = TUTTI_OK;
+    {
+        const Released released;
+        status =
+            tutti_comm_shrink_without(inside->comm(), leavers.data(), leavers.size(), &smaller);
+    }
+    check(status, leavers.empty() ? "shrink" : "shrink_without");
+    return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(smaller)));
+}
+
+uint64_t Communicator::agree(uint64_t bits) {
+    const std::shared_ptr<Joined> inside = joined();
+    tutti_status status = TUTTI_OK;
+    {
+        const Released released;
+        status = tutti_comm_agree(inside->comm(), &bits);
+    }
+    check(status, "agree");
+    return bits;
+}
+
+std::vector<int> Communicator::lost() const {
+    std::vector<int> ranks(static_cast<std::size_t>(size()));
+    std::size_t count = 0;
+    check(tutti_comm_lost(joined()->comm(), ranks.data(), ranks.size(), &count), "lost");
+    ranks.resize(count);
+    return ranks;
+}
+
 std::unique_ptr<Communicator> Communicator::adopt(std::uintptr_t address, nb::object keeper) {
     auto* const comm = reinterpret_cast<tutti_comm*>(address);
     return std::unique_ptr<Communicator>(

@@ -71,6 +71,11 @@ public:
     /// NULL for a negative color.
     std::unique_ptr<Communicator> split(int color, int key);
     std::unique_ptr<Communicator> duplicate();
+    /// leavers: ranks that are left out, alive or not.
+    std::unique_ptr<Communicator> shrink(const std::vector<int>& leavers);
+    uint64_t agree(uint64_t bits);
+    /// The ranks that are no members any more, as the last of these two calls has decided.
+    std::vector<int> lost() const;
     std::string explain(const char* collective, std::size_t bytes, const char* dtype,
                         const char* op);
     void dump(int fd);

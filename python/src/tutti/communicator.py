@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import operator
 import os
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -394,6 +395,37 @@ class Communicator:
         """Ranks that give the same color get a communicator of their own, ranked by key; None for color < 0."""
         part = self._native.split(color, self.rank if key is None else key)
         return None if part is None else Communicator(part)
+
+    def shrink(self) -> Communicator:
+        """A communicator of the ranks that are alive and have not left, ranked in their order here.
+
+        It works after every failure, when all those ranks call it, and returns the same members to all. This
+        communicator stays as it is: close both.
+        """
+        return Communicator(self._native.shrink([]))
+
+    def shrink_without(self, ranks) -> Communicator:
+        """The same without the named ranks of this communicator, alive or not, which do not call it.
+
+        All callers name the same ranks, and not their own. If one of these is alive, the operations of this
+        communicator end with RevokedError on all ranks.
+        """
+        return Communicator(self._native.shrink([operator.index(rank) for rank in ranks]))
+
+    def agree(self, bits: int = 2**64 - 1) -> int:
+        """The bitwise and of all callers' bits, an unsigned number of 64 bits: the same on all ranks, also after a failure.
+
+        agree(True) is 1 if all ranks gave True. The bits of a rank that dies during the call may be in it or not.
+        """
+        bits = int(operator.index(bits))  # a bool is an index of its own type
+        if not 0 <= bits < 2**64:
+            raise ValueError(f"agree: {bits} is not a number of 64 bits. What to do: pass a number from 0 to 2**64 - 1")
+        return self._native.agree(bits)
+
+    @property
+    def lost(self) -> list[int]:
+        """The ranks that are no members any more, as the last agree or shrink has decided: the same on all callers."""
+        return self._native.lost()
 
     def explain(self, collective: str, nbytes: int, dtype: str = "float32", op: str = "sum") -> str:
         """Says in words which algorithm tutti would choose for such a call, and why.
