@@ -286,6 +286,18 @@ class Faults(unittest.TestCase):
         self.assertEqual(done.stdout.count("STORE ok"), 2, done.stdout + done.stderr)
 
 
+class Shrinking(unittest.TestCase):
+    def test_survivors_go_on_in_a_smaller_group(self):
+        with support.started(4, "shrinking.py", {}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT) as ranks:
+            told = [process.communicate(timeout=support.TIMEOUT_S)[0] for process in ranks]
+        if "SHRINK this torch cannot" in told[0]:
+            self.skipTest("this torch has no shrink_group")
+        self.assertEqual([process.returncode for process in ranks], [0, 0, -signal.SIGKILL, -signal.SIGKILL],
+                         "\n".join(told))
+        self.assertEqual(["SHRINK ok" in text for text in told], [True, True, False, False], "\n".join(told))
+
+
 class Building(unittest.TestCase):
     """The first use compiles the backend, once, whoever comes."""
 

@@ -59,8 +59,8 @@ from ._sharded_softmax import ShardedSoftmax  # noqa: E402
 
 __all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "PeerLostError", "RevokedError",
            "ShardedSoftmax", "SyncBatchNorm", "TimedOutError", "UnsupportedError", "abort", "backend_of", "build",
-           "communicator", "convert_sync_batchnorm", "dump", "install", "last_error", "memory_stats", "register",
-           "sync_buffers"]
+           "communicator", "convert_sync_batchnorm", "dump", "install", "last_error", "lost_ranks", "memory_stats",
+           "register", "sync_buffers"]
 
 _extension = None
 _building = threading.Lock()
@@ -234,6 +234,15 @@ def last_error(group=None) -> Error | None:
     destroyed. ValueError: there is no such group on this rank.
     """
     return build().last_error(backend_of(group))
+
+
+def lost_ranks(group=None) -> list[int]:
+    """Ends the group's work on all ranks, and returns the ranks that are gone, for torch.distributed.shrink_group.
+
+    All ranks that remain call it, also after a failure, and get the same list. Pending work fails with RevokedError.
+    ValueError: there is no such group on this rank.
+    """
+    return build().lost_ranks(backend_of(group))
 
 
 def memory_stats(group=None) -> dict[str, int]:

@@ -270,7 +270,11 @@ c10::intrusive_ptr<c10d::Backend> Backend::make_part(
         const std::lock_guard one_at_a_time(issuing_);
         return whole->split(color, static_cast<int>(me - ranks.begin()));
     });
-    if (!part) return nullptr;
+    return part ? made_of(std::move(part), options) : nullptr;
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::made_of(
+    std::shared_ptr<Group> part, const c10::intrusive_ptr<c10d::Backend::Options>& options) const {
     auto own = c10::make_intrusive<Options>(options_->settings, options_->timeout);
     auto backend = c10::make_intrusive<Backend>(std::move(part), std::move(own));
     // The part's communicator inherits this communicator's original time-out.

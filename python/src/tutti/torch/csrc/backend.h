@@ -74,6 +74,16 @@ public:
     c10::intrusive_ptr<c10d::Backend> split(
         const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
         const c10::intrusive_ptr<c10d::Backend::Options>& options);
+    bool supportsShrinking() const { return true; }
+    /// A group without these ranks, which do not call. SHRINK_ABORT ends this group's operations
+    /// first. Throws a CallError with PEER_LOST on all other ranks if a rank that is not in the
+    /// list is gone, too. Collective over the ranks that are not in the list.
+    c10::intrusive_ptr<c10d::Backend> shrink(
+        const std::vector<int64_t>& ranks_to_exclude, int shrink_flags = 0,
+        const c10::intrusive_ptr<c10d::Backend::Options>& options = nullptr);
+    /// Ends the group's operations on all ranks. The ranks that are gone: the same on all others,
+    /// which call it.
+    std::vector<int> lost_ranks();
 #if TUTTI_TORCH_AT_LEAST(2, 7)
     c10d::ErrorType getError();
 #endif
@@ -332,6 +342,10 @@ private:
     void drop_batch();
     c10::intrusive_ptr<c10d::Backend> make_part(
         const std::vector<int>& ranks, const c10::intrusive_ptr<c10d::Backend::Options>& options);
+    /// The backend of a group that was made from this one's. options: its time-out, or NULL.
+    c10::intrusive_ptr<c10d::Backend> made_of(
+        std::shared_ptr<Group> part,
+        const c10::intrusive_ptr<c10d::Backend::Options>& options) const;
     std::shared_ptr<Operation> post(const Group& group, const at::Tensor& words, int peer, int tag,
                                     bool sending);
     void watch_others(const Group& group, int tag, Milliseconds timeout, bool name_all);

@@ -81,7 +81,16 @@ std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store,
 std::shared_ptr<Group> Group::split(int color, int key) {
     tutti_comm* part = nullptr;
     check(tutti_comm_split(comm_, color, key, &part), "split");
-    if (!part) return nullptr;
+    return part ? part_of(part) : nullptr;
+}
+
+std::shared_ptr<Group> Group::shrink(const std::vector<int>& excluded) {
+    tutti_comm* smaller = nullptr;
+    check(tutti_comm_shrink_without(comm_, excluded.data(), excluded.size(), &smaller), "shrink");
+    return part_of(smaller);
+}
+
+std::shared_ptr<Group> Group::part_of(tutti_comm* part) const {
     std::shared_ptr<Group> group(new Group(part, streams_, store_));
     group->all_name_lists_ = all_name_lists_;
     return group;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "host_store.h"
 
@@ -27,6 +28,9 @@ public:
                                        bool one_launcher);
     /// Collective over this group: a part of its communicator; NULL for color < 0.
     std::shared_ptr<Group> split(int color, int key);
+    /// Collective over the ranks that remain: a group of them, without the excluded ranks, which do
+    /// not call. Works after every failure.
+    std::shared_ptr<Group> shrink(const std::vector<int>& excluded);
     ~Group();
     Group(const Group&) = delete;
 
@@ -40,6 +44,8 @@ public:
 private:
     Group(tutti_comm* comm, int streams, std::shared_ptr<HostStore> store)
         : comm_(comm), streams_(streams), store_(std::move(store)) {}
+    /// A group of a communicator that was made from this one's.
+    std::shared_ptr<Group> part_of(tutti_comm* part) const;
 
     tutti_comm* comm_;
     int streams_;

@@ -133,6 +133,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                py::call_guard<tutti_python::Released>());
     module.def("last_error", &last_error);
     module.def(
+        "lost_ranks", [](const BackendPtr& backend) { return own(backend).lost_ranks(); },
+        py::call_guard<tutti_python::Released>());
+    module.def(
         "memory_stats", [](const BackendPtr& backend) { return own(backend).getMemoryStats(); },
         py::call_guard<tutti_python::Released>());
     module.def("library_version", [] { return std::string(tutti_version()); });
