@@ -1,0 +1,202 @@
+"""A job of survivor's ranks: starts them, kills some, and reads what the others say."""
+import collections
+import os
+import re
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+SURVIVOR = os.environ["TUTTI_SURVIVOR"]
+SOON_S = 60  # until all have gone on; machines are shared, and the ranks' deadline is later
+TIMEOUT_MS = 120_000
+SAID = re.compile(r"\[(\d+)\] (\w[\w ]*?)(?: (\d+))?(?:: (.*))?")
+# The leak checker may crash on libraries that are loaded late, and reports what they keep.
+SANITIZERS = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+
+
+class Failure(AssertionError):
+    """Something other than the ends of the killed ranks; the text has what all ranks said."""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Process:
+    """One process: the rank of this number, or all ranks if they are threads."""
+
+    def __init__(self, command, env):
+        self.popen = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT)
+        os.set_blocking(self.popen.stdout.fileno(), False)
+        self.text = b""
+        self.read_to = 0
+
+    def new_lines(self):
+        """The whole lines since the last call. None at the end of the output."""
+        data = b"" if self.popen.stdout.closed else self.popen.stdout.read()
+        if data == b"":
+            return None
+        self.text += data or b""
+        end = self.text.rfind(b"\n") + 1
+        lines, self.read_to = self.text[self.read_to:end], max(end, self.read_to)
+        return lines.decode(errors="replace").splitlines()
+
+
+class Job:
+    """ranks: how many. doomed: "RANK:MOMENT:NTH:MICROSECONDS" of ranks that end themselves if they reach it."""
+
+    def __init__(self, ranks, seed, menu, transport="shm", doomed=(), hosts=1, store="file"):
+        self.folder = tempfile.TemporaryDirectory()
+        self.stop_file = os.path.join(self.folder.name, "stop")
+        self.ranks = ranks
+        self.about = f"{ranks} ranks over {transport}, menu {menu}, seed {seed}, doomed {list(doomed)}"
+        self.verified = collections.Counter()  # generations, by rank
+        self.members = {rank: list(range(ranks)) for rank in range(ranks)}  # as the rank said last
+        self.took_us = []
+        self.by_generation, self.agreed = {}, {}  # what each rank said
+        self.ended = set()  # ranks that have died, or have left in order
+        self.killed = set()
+        self.doomed = {int(each.split(":")[0]) for each in doomed}
+        self.selector = selectors.DefaultSelector()
+        url = f"tcp://127.0.0.1:{free_port()}" if store == "tcp" else f"file://{self.folder.name}"
+        command = [SURVIVOR, "--seed", str(seed), "--menu", menu, "--stop", self.stop_file,
+                   *(word for each in doomed for word in ("--die", each))]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
+        env = {**clean, **SANITIZERS, "TUTTI_TIMEOUT_MS": str(TIMEOUT_MS), "TUTTI_SECRET": secrets.token_hex(16),
+               "TUTTI_IFACE": "127.0.0.1"}
+        self.threads = transport == "inproc"
+        if self.threads:
+            self.processes = [Process([*command, "--threads", str(ranks), "--store", url], env)]
+        else:
+            self.processes = [Process(command, {**env, "TUTTI_RANK": str(rank), "TUTTI_SIZE": str(ranks),
+                                                "TUTTI_STORE": url, "TUTTI_TRANSPORT": transport,
+                                                **({"TUTTI_HOST_ID": f"host{rank % hosts}"} if hosts > 1 else {})})
+                              for rank in range(ranks)]
+        for process in self.processes:
+            self.selector.register(process.popen.stdout, selectors.EVENT_READ, process)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.popen.kill()
+            process.popen.wait()
+            process.popen.stdout.close()
+        self.selector.close()
+        self.folder.cleanup()
+
+    @property
+    def alive(self):
+        return [rank for rank in range(self.ranks) if rank not in self.ended]
+
+    def story(self):
+        """The last lines of each rank, and its present call, for the text of a failure."""
+        for process in self.processes:
+            if process.popen.poll() is None:
+                process.popen.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+        ends = []
+        for number, process in enumerate(self.processes):
+            process.new_lines()
+            lines = process.text.decode(errors="replace").splitlines()
+            ends.append(f"process {number} (exit status {process.popen.poll()}):\n  " + "\n  ".join(lines[-15:]))
+        return f"{self.about}; alive: {self.alive}\n" + "\n".join(ends)
+
+    def fail(self, what):
+        raise Failure(f"{what}\n{self.story()}")
+
+    def hear(self, line):
+        said = SAID.fullmatch(line)
+        if not said:
+            return
+        rank, verb, number, rest = int(said[1]), said[2], said[3], said[4]
+        if verb == "WRONG":
+            self.fail(line)
+        elif verb == "verified":
+            self.verified[rank] += 1
+        elif verb == "agreed":
+            self.check_same(self.agreed, number, rank, rest)
+        elif verb in ("gone", "left out"):
+            self.ended.add(rank)
+        elif verb == "generation":
+            members, _, took = rest.removeprefix("members ").partition("; after ")
+            self.members[rank] = [int(each) for each in members.split()]
+            self.took_us.append(int(took.removesuffix(" us")))
+            self.check_same(self.by_generation, number, rank, members)
+
+    def check_same(self, table, number, rank, words):
+        """All ranks say the same about the agreement or the generation with this number."""
+        first, others = table.setdefault(number, (rank, words))
+        if words != others:
+            self.fail(f"rank {first} said '{others}' where rank {rank} said '{words}' ({number})")
+
+    def read(self, patience_s):
+        for key, _ in self.selector.select(patience_s):
+            lines = key.data.new_lines()
+            if lines is None:
+                self.selector.unregister(key.fileobj)
+            for line in lines or ():
+                self.hear(line)
+        if not self.threads:
+            for rank, process in enumerate(self.processes):
+                if process.popen.poll() is not None:
+                    self.check_end(rank, process)
+
+    def check_end(self, rank, process):
+        if process.popen.returncode == -signal.SIGKILL and rank in self.killed | self.doomed:
+            self.ended.add(rank)
+        elif process.popen.returncode != 0:
+            self.fail(f"rank {rank} ended with {process.popen.returncode}")
+
+    def wait_until(self, holds, what):
+        end = time.monotonic() + SOON_S
+        while not holds():
+            if time.monotonic() > end:
+                self.fail(f"after {SOON_S} s the ranks had not {what}")
+            self.read(0.05)
+
+    def wait_until_started(self):
+        self.wait_until(lambda: len(self.verified) == self.ranks, "joined")
+
+    def kill(self, ranks):
+        """At once, one after the other."""
+        self.killed.update(ranks)
+        for rank in ranks:
+            self.processes[rank].popen.kill()
+
+    def wait_until_gone_on(self):
+        """The killed ranks have ended; the others have regrouped without them and used their communicator since."""
+        self.wait_until(lambda: self.killed <= self.ended, "ended, as far as they were killed")
+        before = None
+
+        def gone_on():
+            nonlocal before
+            if any(self.members[rank] != self.alive for rank in self.alive):
+                before = None
+                return False
+            before = before or self.verified.copy()
+            return all(self.verified[rank] > before[rank] for rank in self.alive)
+
+        self.wait_until(gone_on, "gone on without those that ended")
+
+    def wait_until_doomed_have_ended(self):
+        self.wait_until(lambda: self.doomed <= self.ended, "ended, as far as they were doomed")
+
+    def stop(self):
+        """The ranks that are alive end in order."""
+        with open(self.stop_file, "w", encoding="utf-8"):
+            pass
+        self.wait_until(lambda: all(process.popen.poll() is not None for process in self.processes), "ended")
+        while self.selector.get_map():
+            self.read(0.05)
+        for number, process in enumerate(self.processes):
+            if self.threads and process.popen.returncode != 0:
+                self.fail(f"process {number} ended with {process.popen.returncode}")
