@@ -60,7 +60,7 @@ class Job:
         self.verified = collections.Counter()  # generations, by rank
         self.members = {rank: list(range(ranks)) for rank in range(ranks)}  # as the rank said last
         self.took_us = []
-        self.by_generation, self.agreed = {}, {}  # what each rank said
+        self.told = collections.defaultdict(dict)  # of a generation or an agreement: what each rank said, who is gone
         self.ended = set()  # ranks that have died, or have left in order
         self.killed = set()
         self.doomed = {int(each.split(":")[0]) for each in doomed}
@@ -123,20 +123,21 @@ class Job:
         elif verb == "verified":
             self.verified[rank] += 1
         elif verb == "agreed":
-            self.check_same(self.agreed, number, rank, rest)
+            self.compare((verb, number), rank, rest, {int(each) for each in rest.partition(", lost")[2].split()})
         elif verb in ("gone", "left out"):
             self.ended.add(rank)
         elif verb == "generation":
             members, _, took = rest.removeprefix("members ").partition("; after ")
             self.members[rank] = [int(each) for each in members.split()]
             self.took_us.append(int(took.removesuffix(" us")))
-            self.check_same(self.by_generation, number, rank, members)
+            self.compare((verb, number), rank, members, set(range(self.ranks)) - set(self.members[rank]))
 
-    def check_same(self, table, number, rank, words):
-        """All ranks say the same about the agreement or the generation with this number."""
-        first, others = table.setdefault(number, (rank, words))
-        if words != others:
-            self.fail(f"rank {first} said '{others}' where rank {rank} said '{words}' ({number})")
+    def compare(self, about, rank, words, gone):
+        """All ranks say the same. If a rank dies before it has told others of a decision, they make a new one."""
+        for other, (others_words, others_gone) in self.told[about].items():
+            if words != others_words and other not in gone and rank not in others_gone:
+                self.fail(f"rank {other} said '{others_words}' where rank {rank} said '{words}' {about}")
+        self.told[about][rank] = words, gone
 
     def read(self, patience_s):
         for key, _ in self.selector.select(patience_s):

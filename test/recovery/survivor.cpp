@@ -152,7 +152,7 @@ private:
         if ((bits | may_be_zero) != ~uint64_t{0} || (bits & must_be_zero) != 0)
             fail("the ranks agreed on " + std::to_string(bits));
         say("agreed " + std::to_string(agreements_++) + ": bits " + std::to_string(bits) +
-            ", lost" + listed(lost));
+            ", lost" + listed(names_of(lost)));
         return (bits & 1) == 1 && lost.empty();
     }
 
@@ -246,6 +246,10 @@ private:
     static bool contains(const std::vector<int>& ranks, int rank) {
         return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
     }
+    std::vector<int> names_of(std::vector<int> ranks) const {
+        for (int& rank : ranks) rank = ranks_.names[static_cast<std::size_t>(rank)];
+        return ranks;
+    }
     static std::string listed(const std::vector<int>& ranks) {
         std::string text;
         for (const int rank : ranks) text += " " + std::to_string(rank);
@@ -258,7 +262,7 @@ private:
     std::string doing_ = "join";
     bool over_ = false, left_out_ = false;
     bool all_joined_ = false;  // a death while ranks join is an error of the others
-    std::mutex ends_;  // guards gone_, and an abort against the communicator's end
+    std::mutex ends_;          // guards gone_, and an abort against the communicator's end
     bool gone_ = false;
     std::unique_ptr<Doom> doom_;
 };
