@@ -146,6 +146,12 @@ void Communicator::revoke() {
 
 namespace {
 
+// A message of an agreement has come: wakes the thread that waits for the outcome.
+void note_agreement(Core& core) {
+    if (const auto error = core.consensus.exclusion()) core.failure_protocol.overrule(*error);
+    core.endpoint->wakeups().ring();
+}
+
 // The goodbye waits for no answer of a rank that is lost or has timed out.
 void stop_waiting_for_unresponsive(Core& core) {
     const auto over = core.failure_protocol.fatal_error();
@@ -207,18 +213,13 @@ void Communicator::handle_message(Rank from, const ControlMessage& message) {
     if (member == nobody) return;
     if (message.kind == ControlMessage::Kind::agree) {
         core_.consensus.receive(member, message);
-        return consensus_moved();
+        return note_agreement(core_);
     }
     if (message.kind == ControlMessage::Kind::bye && !message.body.empty()) {
         core_.consensus.receive_last_words(member, message.body);
-        consensus_moved();
+        note_agreement(core_);
     }
     core_.failure_protocol.receive(member, message);
-}
-
-void Communicator::consensus_moved() {
-    if (const auto error = core_.consensus.exclusion()) core_.failure_protocol.overrule(*error);
-    core_.endpoint->wakeups().ring();
 }
 
 void Communicator::peer_lost(Rank peer, const std::string& cause) {

@@ -66,7 +66,6 @@ public:
 
     /// Calls that go on after a failure.
     Recovery& recovery() { return recovery_; }
-    const Recovery& recovery() const { return recovery_; }
 
     /// For the issuing thread.
     MemoryUse used_memory() const;
@@ -95,7 +94,6 @@ private:
     static std::shared_ptr<Communicator> make_part(const Core& whole,
                                                    const std::vector<Rank>& members, uint32_t id);
     Result<> learn_hosts();
-    void consensus_moved();
 
     // EndpointClient
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;

@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// What a thread waits for, if it is no request. A thread that makes it happen rings the
+/// Something other than a request for which a thread waits. A thread that makes it happen rings the
 /// endpoint's doorbell afterwards.
 class Event {
 public:

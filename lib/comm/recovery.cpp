@@ -149,7 +149,7 @@ Result<std::shared_ptr<Communicator>> Recovery::shrink(std::string_view name,
 Result<std::shared_ptr<Communicator>> Recovery::take_steps(std::string_view name, Shrinking& steps,
                                                            Deadline deadline) {
     using Kind = Shrinking::Action::Kind;
-    Part part;
+    NewPart part;
     bool first = true;
     Shrinking::Action action =
         steps.begin(id_of_smaller(core_.group.id(), core_.consensus.calls()));
@@ -171,9 +171,10 @@ Result<std::shared_ptr<Communicator>> Recovery::take_steps(std::string_view name
 }
 
 // All members do this at the same time; a member's death ends the waits in it.
-Shrinking::OwnPart Recovery::make(const SmallerGroup& group, Part& part, Deadline deadline) const {
+Shrinking::OwnPart Recovery::make(const SmallerGroup& group, NewPart& part,
+                                  Deadline deadline) const {
     Shrinking::OwnPart made;
-    if (!core_.endpoint->claim_hashed_id(group.id)) {
+    if (!core_.endpoint->claim_ids(group.id, 1)) {
         made.error = fail_rank(Code::system, core_.rank(), "rank {} has had a communicator {}",
                                core_.rank(), group.id)
                          .advice("call shrink again")

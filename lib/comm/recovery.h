@@ -38,7 +38,7 @@ private:
     class Turn;
     class Outcome;
     /// A rank's communicator of an attempt, until all ranks have confirmed theirs.
-    struct Part {
+    struct NewPart {
         std::shared_ptr<Communicator> comm;
         Endpoint::Intrinsics intrinsics;
     };
@@ -48,7 +48,7 @@ private:
                     Deadline deadline);
     Result<std::shared_ptr<Communicator>> take_steps(std::string_view name, Shrinking& steps,
                                                      Deadline deadline);
-    Shrinking::OwnPart make(const SmallerGroup& group, Part& part, Deadline deadline) const;
+    Shrinking::OwnPart make(const SmallerGroup& group, NewPart& part, Deadline deadline) const;
     void note_lost(const RankSet& gone);
 
     Core& core_;

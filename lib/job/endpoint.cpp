@@ -112,6 +112,7 @@ bool Endpoint::remove(uint32_t comm, std::vector<AgreementMessage> last_words, D
 }
 
 bool Endpoint::claim_ids(uint32_t first, uint32_t count) {
+    if (first >= first_hashed_id) return clients_.claim(first);
     uint32_t free = next_id_.load();
     while (free <= first)
         if (next_id_.compare_exchange_weak(free, first + count)) return true;

@@ -73,12 +73,10 @@ public:
     uint64_t job_hash() const { return job_hash_; }
     /// The first communicator id that is free as far as this rank knows.
     uint32_t first_free_id() const { return next_id_; }
-    /// Takes one id from first_hashed_id on. False: it is taken.
-    bool claim_hashed_id(uint32_t id) { return clients_.claim(id); }
-    /// Ids from here on are hashes; those below are counted.
+    /// Communicator ids from here on are hashes; those below are counted.
     static constexpr uint32_t first_hashed_id = 0x8000'0000;
-    /// Takes `count` counted ids from `first` on. False: another thread has taken some of them
-    /// meanwhile.
+    /// Takes `count` ids from `first` on, or one hashed id. False: another thread has taken some of
+    /// them meanwhile.
     bool claim_ids(uint32_t first, uint32_t count);
 
     using Intrinsics = JoinedIntrinsics;

@@ -205,9 +205,9 @@ FIELD_VERBS = {"look_up"}
 # A verb that begins member functions of more classes than this has a line in the glossary. These words are no verbs.
 MAX_CLASSES_WITHOUT_A_LINE = 3
 NO_VERBS = set("""
-    address after all any at bytes chunk connected count data device driver each empty ended error failed fd finished first
-    host hosts in index lost manual missing name of on opened part path peer pending port rank ready rounded several size
-    slot state turn unreachable value waits
+    address after all any at bytes calls chunk connected count data device driver each empty ended error failed fd finished
+    first gone host hosts in index last lost manual missing name of on opened part path peer pending port rank ready rounded
+    several size slot state turn unreachable value waits
 """.split())
 
 

@@ -252,6 +252,10 @@ void Agreement::merge_call(const RankSet& callers, const AgreementCall& call) {
         state_.gave_up = {Code::mismatch, later,
                           fmt::format("rank {} called {}, rank {} called {}", earlier,
                                       kind_name(merged.kind), later, kind_name(call.kind))};
+    if (merged.leavers != call.leavers && !state_.gave_up)
+        state_.gave_up = {Code::mismatch, later,
+                          fmt::format("rank {} leaves out {}, rank {} leaves out {}", earlier,
+                                      ranks_text(merged.leavers), later, ranks_text(call.leavers))};
     merged.bits &= call.bits;
     merged.first_free_id = std::max(merged.first_free_id, call.first_free_id);
 }

@@ -45,7 +45,7 @@ public:
     /// rank.
     std::optional<Error> exclusion();
 
-    /// What other ranks may still ask when this communicator is destroyed.
+    /// Decisions for which other ranks may still ask when this communicator is destroyed.
     std::vector<AgreementMessage> last_words();
     /// The same for a bye's body: the latest that fit.
     Bytes encode_last_words();
