@@ -63,7 +63,7 @@ class ProcessGroupTutti(ProcessGroupWrapper):
     def errored(self) -> Error | None:
         """The error that has ended the present group, None while it works. configure() makes a new group."""
         cause = last_error(self._pg) if self._pg else None
-        ended = isinstance(cause, (AbortedError, PeerLostError, TimedOutError))
+        ended = isinstance(cause, (AbortedError, PeerLostError, RevokedError, TimedOutError))
         return Error(f"the process group is aborted: {cause}") if ended else None
 
     def set_timeout(self, timeout: timedelta) -> None:
