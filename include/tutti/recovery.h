@@ -39,9 +39,9 @@ extern "C" {
  *  *smaller is set with OK only. */
 TUTTI_API tutti_status tutti_comm_shrink(tutti_comm* comm, tutti_comm** smaller);
 /** The same without the named ranks of comm, alive or not; they do not call. All callers name the
- *  same ranks, or get MISMATCH. If a named rank is alive, operations of comm end with REVOKED on all
- *  ranks. count 0: as tutti_comm_shrink. INVALID for a rank that comm lacks or that is named twice,
- *  and for this rank itself. */
+ *  same ranks, or get MISMATCH. If a named rank is alive, operations of comm end with REVOKED on
+ *  all ranks. count 0: as tutti_comm_shrink. INVALID for a rank that comm lacks or that is named
+ *  twice, and for this rank itself. */
 TUTTI_API tutti_status tutti_comm_shrink_without(tutti_comm* comm, const int* ranks, size_t count,
                                                  tutti_comm** smaller);
 /** Replaces *bits by the bitwise and over the callers' bits: the same result on all of them. The

@@ -7,16 +7,13 @@ constexpr uint32_t max_message_text_bytes = 4096;
 
 }  // namespace
 
+// A message without a body ends after the text, as in version 0.1.0, with which jobs may be mixed.
 Bytes ControlMessage::encode() const {
-    return ByteWriter()
-        .put(kind)
-        .put(comm)
-        .put(rank)
-        .put(code)
-        .put(tag)
-        .put_text(std::string_view(text).substr(0, max_message_text_bytes))
-        .put_text(as_text(body))
-        .take();
+    ByteWriter out;
+    out.put(kind).put(comm).put(rank).put(code).put(tag).put_text(
+        std::string_view(text).substr(0, max_message_text_bytes));
+    if (!body.empty()) out.put_text(as_text(body));
+    return out.take();
 }
 
 std::optional<ControlMessage> ControlMessage::decode(ByteView bytes) {
@@ -28,9 +25,10 @@ std::optional<ControlMessage> ControlMessage::decode(ByteView bytes) {
     message.code = in.get<Code>();
     message.tag = in.get<Tag>();
     message.text = in.get_text(max_message_text_bytes);
+    if (in.at_end()) return message;
     const std::string body = in.get_text(max_body_bytes);
+    if (!in.at_end() || body.empty()) return std::nullopt;
     message.body.assign(as_bytes(body).begin(), as_bytes(body).end());
-    if (!in.at_end()) return std::nullopt;
     return message;
 }
 
