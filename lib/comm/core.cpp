@@ -1,5 +1,9 @@
 #include "comm/core.h"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 namespace tutti {
 
 Core::Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host,
@@ -65,6 +69,29 @@ void Core::apply_verdicts() {
     bool moved = false;
     transfers.drive(moved);
     endpoint->wakeups().ring();
+    end_tied();
+}
+
+void Core::tie(std::shared_ptr<FailureProtocol> part) {
+    {
+        const std::lock_guard lock(tied_mutex);
+        tied = std::move(part);
+    }
+    end_tied();
+}
+
+void Core::end_tied() {
+    if (!failure_protocol.ended()) return;
+    std::shared_ptr<FailureProtocol> part;
+    {
+        const std::lock_guard lock(tied_mutex);
+        part = std::move(tied);
+    }
+    if (!part) return;
+    Error cause = failure_protocol.fatal_error()->error;
+    cause.rank = nobody;  // it is a rank of this communicator, not of the part
+    cause.message = fmt::format("the communicator that it is made of has ended: {}", cause.message);
+    part->raise(cause);
 }
 
 void Core::resume(uint64_t last) {

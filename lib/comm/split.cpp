@@ -12,6 +12,20 @@ namespace {
 constexpr uint32_t most_claims = 1000;
 constexpr uint32_t claims_apart = 61;  // a prime: spreads claims of concurrent splits
 
+/// Ties a part to the whole communicator for a scope.
+class Tie {
+public:
+    Tie(Core& whole, Core& part) : whole_(whole) {
+        whole.tie({part.self.lock(), &part.failure_protocol});
+    }
+    ~Tie() { whole_.tie(nullptr); }
+    Tie(const Tie&) = delete;
+    Tie& operator=(const Tie&) = delete;
+
+private:
+    Core& whole_;
+};
+
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::split_host(int key) {
@@ -115,11 +129,12 @@ Result<std::shared_ptr<Communicator>> Splitter::by(std::string_view name, int64_
 }
 
 // The part's first operation agrees whether every rank could join the intrinsics; when it ends,
-// every rank is in the part. If a rank is lost or gives up meanwhile, the waits are cancelled, even
-// if only the whole communicator learns of it.
+// every rank is in the part. If a rank is lost or gives up meanwhile, the part ends and the waits
+// are cancelled, even if only the whole communicator learns of it.
 Result<> Splitter::assemble(Communicator& part) {
     if (part.size() == 1) return {};
     Core& core = part.core_;
+    const Tie tie(core_, core);
     const net::CancelWaitsWhen whole_over(core_.failure_protocol.ended()),
         over(core.failure_protocol.ended());
     Endpoint::Intrinsics joined =

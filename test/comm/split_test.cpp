@@ -142,3 +142,31 @@ TEST_CASE("split: a rank that fails after the others were promised it tells them
                     return x == 4 ? "" : "a wrong sum afterwards";
                 });
 }
+
+// Rank 0 does what a split does before it makes its part; then the whole communicator ends.
+TEST_CASE("split: an end of the whole ends it although a rank has not made its part") {
+    const std::string transport = GENERATE("inproc", "shm", "tcp");
+    INFO(transport);
+    std::atomic<int> over{0};
+    expect_no_problem(run({3, transport}, [&](Communicator& comm, Rank rank) -> std::string {
+        if (rank != 0) {
+            const auto part = comm.split(0, rank);
+            ++over;
+            if (part) return "it succeeded";
+            return part.error().code == Code::revoked ? "" : part.error().message;
+        }
+        std::vector<int64_t> wish = {0, 0, 1, 0}, wishes(wish.size() * 3);
+        Call gather;
+        gather.collective = Collective::allgather;
+        gather.count = wish.size();
+        gather.dtype = Dtype::int64;
+        if (!comm.calls().begin("split") ||
+            !comm.calls().run_own(gather, wish.data(), wishes.data()) ||
+            !comm.calls().all_agree(true))
+            return "the split has other steps now";
+        // The others wait in their parts by now, or will.
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        comm.revoke();
+        return eventually([&] { return over == 2; }) ? "" : "the others wait for this rank";
+    }));
+}
