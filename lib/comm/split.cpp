@@ -43,7 +43,8 @@ Result<std::shared_ptr<Communicator>> Communicator::dup() {
 }
 
 Result<> Splitter::exchange_wishes(int64_t color, int key) {
-    const Wish mine{color, key, core_.endpoint->first_free_id(), core_.offload->splits()};
+    const Wish mine{color, key, core_.endpoint->first_free_id(),
+                    static_cast<int64_t>(core_.endpoint->host_hash()), core_.offload->splits()};
     wishes_.resize(static_cast<std::size_t>(core_.size()));
     Call call;
     call.collective = Collective::allgather;

@@ -24,6 +24,7 @@ private:
         int64_t color = 0;  // negative: it joins no part
         int64_t key = 0;
         int64_t first_free_id = 0;
+        int64_t host = 0;  // read by ranks of version 0.1.0 only
         int64_t splits_offload = 0;
     };
     const Wish& wish_of(Rank rank) const { return wishes_[static_cast<std::size_t>(rank)]; }

@@ -155,7 +155,7 @@ TEST_CASE("split: an end of the whole ends it although a rank has not made its p
             if (part) return "it succeeded";
             return part.error().code == Code::revoked ? "" : part.error().message;
         }
-        std::vector<int64_t> wish = {0, 0, 1, 0}, wishes(wish.size() * 3);
+        std::vector<int64_t> wish = {0, 0, 1, 0, 0}, wishes(wish.size() * 3);
         Call gather;
         gather.collective = Collective::allgather;
         gather.count = wish.size();
