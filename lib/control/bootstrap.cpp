@@ -21,6 +21,17 @@ Error malformed(Rank from) {
         .value();
 }
 
+Error size_error(Rank from, Rank size, const Bootstrap::Self& self) {
+    return fail_rank(Code::invalid, from, "rank {} was started with size {}, rank {} with size {}",
+                     from, size, self.rank, self.size)
+        .advice("set TUTTI_SIZE to the same value on every rank")
+        .value();
+}
+
+bool complete(const std::map<Rank, bool>& reported) {
+    return std::all_of(reported.begin(), reported.end(), [](auto& entry) { return entry.second; });
+}
+
 LinkAttributes worst_of(const LinkAttributes& a, const LinkAttributes& b) {
     return {.max_message_bytes = std::min(a.max_message_bytes, b.max_message_bytes),
             .latency_us = std::max(a.latency_us, b.latency_us),
@@ -35,15 +46,12 @@ LinkAttributes worst_of(const LinkAttributes& a, const LinkAttributes& b) {
 Bootstrap::Bootstrap(Self self)
     : self_(std::move(self)),
       children_(tree_children(self_.rank, self_.size)),
+      records_(self_.rank, self_.size, std::move(self_.record)),
       worst_(self_.transports) {
     for (Rank child : children_) joined_[child] = linked_[child] = false;
     linked_[self_.rank] = false;
     machines_[hash_of(self_.machine_id)] = {1, self_.cores};
     advance();
-}
-
-bool Bootstrap::complete(const std::map<Rank, bool>& reported) const {
-    return std::all_of(reported.begin(), reported.end(), [](auto& entry) { return entry.second; });
 }
 
 std::vector<Rank> Bootstrap::missing() const {
@@ -53,9 +61,10 @@ std::vector<Rank> Bootstrap::missing() const {
     return ranks;
 }
 
-// All machines are known: stores this machine's counts, which the service thread reads in every
-// pass.
+// All ranks have joined: tells the children, and stores this machine's counts, which the service
+// thread reads in every pass.
 void Bootstrap::begin_link() {
+    for (Rank child : children_) send_state(Kind::ready, child);
     const auto found = machines_.find(hash_of(self_.machine_id));
     if (counted_ && found != machines_.end()) {
         machine_ranks_ = found->second.ranks;
@@ -74,6 +83,14 @@ double Bootstrap::crowding() const {
 
 void Bootstrap::send_down(const Bytes& message) {
     for (Rank child : children_) send(child, message);
+}
+
+// A join or ready, after the records that a partner lacks.
+void Bootstrap::send_state(Kind kind, Rank to) {
+    if (record_partners_.count(to) > 0)
+        for (Bytes& chunk : records_.encode_for(to, static_cast<uint8_t>(Kind::records)))
+            send(to, std::move(chunk));
+    send(to, encode_state(kind));
 }
 
 Bytes Bootstrap::encode_state(Kind kind) const {
@@ -142,14 +159,16 @@ bool Bootstrap::decode_transports(ByteReader& in) {
     return in.ok();
 }
 
+void Bootstrap::handle_records(Rank from, ByteReader& in) {
+    const auto size = in.get<Rank>();
+    if (in.ok() && size != self_.size) return fail_with(size_error(from, size, self_));
+    if (const auto added = records_.add(from, in); !added) return fail_with(added.error());
+    record_partners_.insert(from);
+}
+
 void Bootstrap::handle_join(Rank from, ByteReader& in) {
     const auto size = in.get<Rank>();
-    if (size != self_.size)
-        return fail_with(fail_rank(Code::invalid, from,
-                                   "rank {} was started with size {}, rank {} with size {}", from,
-                                   size, self_.rank, self_.size)
-                             .advice("set TUTTI_SIZE to the same value on every rank")
-                             .value());
+    if (size != self_.size) return fail_with(size_error(from, size, self_));
     one_host_ &= in.get<uint8_t>() != 0;
     counted_ &= in.get<uint8_t>() != 0;
     one_host_ &= in.get_text(max_text_bytes) == self_.host_id;
@@ -179,16 +198,16 @@ void Bootstrap::handle_ready(ByteReader& in) {
         return fail_with(fail(Code::system, "received a malformed message from the control tree")
                              .advice(same_version)
                              .value());
-    send_down(encode_state(Kind::ready));
     begin_link();
 }
 
 void Bootstrap::receive(Rank from, ByteView message) {
     if (state_ == State::failed) return;
     ByteReader in(message);
-    const auto kind = in.get_enum(Kind::join, Kind::failed);
+    const auto kind = in.get_enum(Kind::join, Kind::records);
     const bool from_parent = from == tree_parent(self_.rank);
     const bool from_child = std::count(children_.begin(), children_.end(), from) > 0;
+    const bool subtree_joined = complete(joined_);
     if (kind == Kind::failed) {
         const auto code = in.get<Code>();
         const auto rank = in.get<Rank>();
@@ -196,9 +215,12 @@ void Bootstrap::receive(Rank from, ByteView message) {
         if (in.at_end()) return spread(told, from);
         return fail_with(malformed(from));
     }
+    if (kind == Kind::records && records_.exchanged() && state_ == State::gathering &&
+        (from_parent ? record_partners_.count(from) > 0 : from_child && !joined_[from]))
+        return handle_records(from, in);
     if (kind == Kind::join && from_child && !joined_[from]) {
         handle_join(from, in);
-    } else if (kind == Kind::ready && from_parent && state_ == State::gathering) {
+    } else if (kind == Kind::ready && from_parent && subtree_joined && state_ == State::gathering) {
         handle_ready(in);
     } else if (kind == Kind::linked && from_child && !linked_[from] &&
                (state_ == State::link || state_ == State::linking)) {
@@ -221,12 +243,10 @@ void Bootstrap::receive(Rank from, ByteView message) {
 void Bootstrap::advance() {
     const Rank parent = tree_parent(self_.rank);
     if (state_ == State::gathering && complete(joined_)) {
-        if (parent != nobody) {
+        if (parent != nobody)
             join_due_ = true;
-        } else {
-            send_down(encode_state(Kind::ready));
+        else
             begin_link();
-        }
     }
     if (state_ == State::linking && complete(linked_)) {
         if (parent != nobody) {
@@ -250,15 +270,18 @@ void Bootstrap::linked(bool ok) {
     advance();
 }
 
-std::vector<Bootstrap::OutgoingMessage> Bootstrap::take_outgoing(bool parent_there) {
-    const Rank parent = tree_parent(self_.rank);
+std::vector<Bootstrap::OutgoingMessage> Bootstrap::take_outgoing(Parent parent) {
+    const Rank parent_rank = tree_parent(self_.rank);
+    const bool connected = parent != Parent::not_connected;
     // Encode this rank's state only now: while it connects to the parent, it may learn attributes
     // that it reports (found_latency).
-    if (parent_there && std::exchange(join_due_, false) && state_ != State::failed)
-        send(parent, encode_state(Kind::join));
+    if (connected && std::exchange(join_due_, false) && state_ != State::failed) {
+        if (parent == Parent::exchanges_records) record_partners_.insert(parent_rank);
+        send_state(Kind::join, parent_rank);
+    }
     const auto waits = std::stable_partition(
         outgoing_.begin(), outgoing_.end(),
-        [&](const OutgoingMessage& out) { return parent_there || out.to != parent; });
+        [&](const OutgoingMessage& out) { return connected || out.to != parent_rank; });
     std::vector<OutgoingMessage> taken(std::make_move_iterator(outgoing_.begin()),
                                        std::make_move_iterator(waits));
     outgoing_.erase(outgoing_.begin(), waits);

@@ -2,18 +2,23 @@
 // out. Assembly (job/) drives it over the control tree's sockets; tests carry the messages
 // themselves.
 //
+//   up     records  before join, to a parent that exchanges records: those of the subtree's ranks
 //   up     join     the subtree is complete: its settings, its machines, and the worst attributes
 //                   of its transports
+//   down   records  before ready, to a child that has sent records: those of all other ranks
 //   down   ready    all ranks have joined: the ranks on each machine, the worst attributes of all
 //   up     linked   the subtree has done the local work in between (shared memory): true if it
 //                   succeeded
 //   down   go       every rank starts: true if the local work succeeded on all ranks
 //   both   failed   why the job cannot start; goes to every rank that can still be reached
 //
-// Each rank sends and gets O(children) messages; the slowest path is 4 × the tree's depth.
+// Each rank sends and gets O(children) messages, and a few more if the records are long (see
+// RankRecords); the slowest path is 4 × the tree's depth. A rank of version 0.1.0 knows no records:
+// it gets none, and the ranks behind it miss those of the other side.
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +27,7 @@
 #include "base/link_attributes.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "control/rank_records.h"
 #include "os/cores.h"
 
 namespace tutti {
@@ -37,7 +43,10 @@ public:
         /// Settings that must be the same everywhere, by name.
         std::vector<std::pair<std::string, std::string>> agree;
         std::vector<LinkAttributes> transports;  // the same number on every rank
+        std::string record;  // for the other ranks; empty: this rank exchanges none
     };
+    /// The state of the link to this rank's parent.
+    enum class Parent : uint8_t { not_connected, connected, exchanges_records };
     enum class State : uint8_t { gathering, link, linking, done, failed };
     struct OutgoingMessage {
         Rank to = nobody;
@@ -62,7 +71,7 @@ public:
     const Error& error() const { return error_; }
     /// Messages to send now. Links to children may open before the link to the parent: messages for
     /// the parent stay queued until then.
-    std::vector<OutgoingMessage> take_outgoing(bool parent_there);
+    std::vector<OutgoingMessage> take_outgoing(Parent parent);
 
     /// Children whose subtree has not joined yet, for the message at the deadline.
     std::vector<Rank> missing() const;
@@ -77,6 +86,8 @@ public:
     double crowding() const;
     /// The worst attributes of all ranks, in the order of Self::transports.
     const std::vector<LinkAttributes>& worst() const { return worst_; }
+    /// The ranks' records by rank, as far as they came: as RankRecords::take(). For one call.
+    std::vector<std::string> take_records() { return records_.take(); }
     // In state done:
     bool all_linked() const { return all_linked_; }
 
@@ -85,11 +96,12 @@ private:
         uint32_t ranks = 0;
         CoreSet cores;
     };
-    enum class Kind : uint8_t { join = 1, ready, linked, go, failed };
+    enum class Kind : uint8_t { join = 1, ready, linked, go, failed, records };
     void send(Rank to, Bytes message) { outgoing_.push_back({to, std::move(message)}); }
     void send_down(const Bytes& message);
+    void send_state(Kind kind, Rank to);
     void begin_link();
-    bool complete(const std::map<Rank, bool>& reported) const;
+    void handle_records(Rank from, ByteReader& in);
     void handle_join(Rank from, ByteReader& in);
     void handle_ready(ByteReader& in);
     void advance();
@@ -102,6 +114,8 @@ private:
 
     Self self_;
     std::vector<Rank> children_;
+    RankRecords records_;
+    std::set<Rank> record_partners_;  // neighbours that exchange records with this rank
     State state_ = State::gathering;
     Error error_;
     std::vector<OutgoingMessage> outgoing_;

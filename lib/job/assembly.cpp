@@ -14,7 +14,7 @@ void Assembly::step(const std::function<void()>& step) {
         const std::lock_guard lock(mutex_);
         step();
         if (bootstrap_) {
-            outgoing = bootstrap_->take_outgoing(parent_there_);
+            outgoing = bootstrap_->take_outgoing(parent_);
             failed_ = bootstrap_->state() == Bootstrap::State::failed;
         }
     }
@@ -38,7 +38,7 @@ void Assembly::child_connected(Rank child) {
 }
 
 void Assembly::parent_connected() {
-    step([&] { parent_there_ = true; });
+    step([&] { parent_ = Bootstrap::Parent::connected; });
 }
 
 void Assembly::found_latency(std::size_t transport, double latency_us) {

@@ -60,7 +60,8 @@ private:
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::optional<Bootstrap> bootstrap_;
-    bool parent_there_ = false;  // connected; children may connect earlier
+    // Children may connect before the parent.
+    Bootstrap::Parent parent_ = Bootstrap::Parent::not_connected;
     std::atomic<bool> failed_{false};
 };
 

@@ -1,4 +1,6 @@
 // The bootstrap state machine, driven by a plain message queue: no sockets, any number of ranks.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <deque>
 #include <optional>
@@ -13,15 +15,21 @@ using namespace tutti;
 
 namespace {
 
+constexpr auto connected = Bootstrap::Parent::connected;
+constexpr auto exchanges_records = Bootstrap::Parent::exchanges_records;
+
 struct Job {
     std::vector<Bootstrap> ranks;
+    std::set<Rank> exchanging;                       // records
     std::deque<std::tuple<Rank, Rank, Bytes>> wire;  // from, to, message
     std::set<Rank> met_parent;
     uint64_t messages = 0;
+    std::size_t longest = 0;  // message
 
     void collect(Rank rank) {
-        const bool met = met_parent.count(rank) > 0;
-        for (auto& out : ranks[static_cast<std::size_t>(rank)].take_outgoing(met))
+        auto parent = exchanging.count(tree_parent(rank)) ? exchanges_records : connected;
+        if (met_parent.count(rank) == 0) parent = Bootstrap::Parent::not_connected;
+        for (auto& out : ranks[static_cast<std::size_t>(rank)].take_outgoing(parent))
             if (tree_parent(out.to) != rank || met_parent.count(out.to) > 0)
                 wire.emplace_back(rank, out.to, std::move(out.message));
     }
@@ -57,6 +65,7 @@ struct Job {
             const Bytes message = std::get<2>(*first);
             wire.erase(first);
             ++messages;
+            longest = std::max(longest, message.size());
             ranks[static_cast<std::size_t>(to)].receive(from, message);
             collect(to);
         }
@@ -74,11 +83,45 @@ Bootstrap::Self self_of(Rank rank, Rank size) {
     return self;
 }
 
+std::string record_of(Rank rank, std::size_t bytes = 0) {
+    std::string record = fmt::format("addresses of rank {}", rank);
+    record.resize(std::max(record.size(), bytes), '.');
+    return record;
+}
+
+Bootstrap with_record(Rank rank, Rank size) {
+    Bootstrap::Self self = self_of(rank, size);
+    self.record = record_of(rank);
+    return Bootstrap(self);
+}
+
+/// A message of records, as other versions or a hostile rank may send it.
+Bytes records_message(Rank size, const std::vector<std::pair<Rank, std::string>>& records) {
+    ByteWriter out;
+    out.put(uint8_t{6}).put(size);
+    for (const auto& [rank, record] : records) out.put(rank).put_text(record);
+    return out.take();
+}
+
+using Heard = std::pair<Rank, Bytes>;
+
+/// The error of a rank that gathers until it hears the last of these messages.
+Error error_of(Bootstrap rank, const std::vector<Heard>& heard) {
+    for (const auto& [from, message] : heard) {
+        REQUIRE(rank.state() == Bootstrap::State::gathering);
+        rank.receive(from, message);
+    }
+    REQUIRE(rank.state() == Bootstrap::State::failed);
+    REQUIRE_FALSE(rank.take_outgoing(connected).empty());  // the other ranks hear of it
+    return rank.error();
+}
+
 Job make_job(Rank size, const std::function<void(Rank, Bootstrap::Self&)>& change = {}) {
     Job job;
     for (Rank r = 0; r < size; ++r) {
         Bootstrap::Self self = self_of(r, size);
         if (change) change(r, self);
+        if (!self.record.empty()) job.exchanging.insert(r);
         job.ranks.emplace_back(self);
     }
     return job;
@@ -90,7 +133,7 @@ TEST_CASE("bootstrap: every job size assembles, whatever the order of messages")
     for (Rank size : {1, 2, 3, 8, 9, 10, 64, 73, 74, 600}) {
         for (uint32_t seed = 1; seed <= 3; ++seed) {
             INFO("size " << size << " seed " << seed);
-            Job job = make_job(size);
+            Job job = make_job(size);  // without records, as if it were large
             job.run(seed);
             for (auto& rank : job.ranks) {
                 REQUIRE(rank.state() == Bootstrap::State::link);
@@ -108,6 +151,182 @@ TEST_CASE("bootstrap: every job size assembles, whatever the order of messages")
             REQUIRE(job.messages == 4u * static_cast<uint64_t>(size - 1));
         }
     }
+}
+
+TEST_CASE("bootstrap: every rank gets every rank's record, whatever the order of messages") {
+    for (Rank size : {1, 2, 3, 8, 9, 10, 64, 73, 74, 600, 1024}) {
+        for (uint32_t seed = 1; seed <= 2; ++seed) {
+            INFO("size " << size << " seed " << seed);
+            Job job =
+                make_job(size, [](Rank r, Bootstrap::Self& self) { self.record = record_of(r); });
+            job.run(seed);
+            std::vector<std::string> all;
+            for (Rank r = 0; r < size; ++r) all.push_back(record_of(r));
+            for (auto& rank : job.ranks) {
+                REQUIRE(rank.state() == Bootstrap::State::link);
+                REQUIRE(rank.take_records() == all);
+                rank.linked(true);
+            }
+            job.run(seed);
+            for (auto& rank : job.ranks) REQUIRE(rank.state() == Bootstrap::State::done);
+            // join and ready come after one message of records each.
+            REQUIRE(job.messages == 6u * static_cast<uint64_t>(size - 1));
+        }
+    }
+}
+
+TEST_CASE("bootstrap: long records travel in messages that the control tree takes") {
+    // One in a message; two; three that just fit.
+    constexpr std::size_t head_bytes = 5, entry_bytes = 8;
+    constexpr std::size_t third = (RankRecords::max_chunk_bytes - head_bytes) / 3 - entry_bytes;
+    static_assert((RankRecords::max_chunk_bytes - head_bytes) % 3 == 1);
+    for (const std::size_t bytes : {std::size_t{RankRecords::max_record_bytes}, third + 1, third}) {
+        INFO("records of " << bytes << " bytes");
+        Job job =
+            make_job(20, [&](Rank r, Bootstrap::Self& self) { self.record = record_of(r, bytes); });
+        job.run(5);
+        const std::size_t most =
+            (RankRecords::max_chunk_bytes - head_bytes) / (bytes + entry_bytes);
+        CHECK(job.longest == head_bytes + most * (bytes + entry_bytes));
+        CHECK(job.longest <= RankRecords::max_chunk_bytes);
+        for (auto& rank : job.ranks) {
+            REQUIRE(rank.state() == Bootstrap::State::link);
+            const std::vector<std::string> records = rank.take_records();
+            for (Rank r = 0; r < 20; ++r)
+                REQUIRE(records.at(static_cast<std::size_t>(r)) == record_of(r, bytes));
+        }
+    }
+}
+
+TEST_CASE("bootstrap: a record that has no place in a message fails the job and says why") {
+    // Rank 1 has the parent 0 and the children 9 to 16.
+    constexpr Rank size = 20;
+    const auto error_of_1 = [&](const std::vector<Heard>& heard) {
+        const Error error = error_of(with_record(1, size), heard);
+        CHECK(error.rank == heard.back().first);
+        return error.message;
+    };
+    const auto malformed = [](const std::string& why) {
+        return "rank 9 sent a malformed message while joining: " + why;
+    };
+    const auto from_9 = [&](const std::vector<std::pair<Rank, std::string>>& records) {
+        return error_of_1({{9, records_message(size, records)}});
+    };
+    for (const Rank rank : {-1, 0, 1, 10, 17, 20, INT32_MAX})
+        CHECK(from_9({{9, "here"}, {rank, "there"}}) ==
+              malformed(fmt::format("it has a record of rank {}, which is not behind it in the "
+                                    "control tree",
+                                    rank)));
+    CHECK(from_9({{9, "here"}, {9, "there"}}) == malformed("the record of rank 9 came twice"));
+    const std::string unreadable = "a record is cut off, empty or longer than 24576 bytes";
+    CHECK(from_9({{9, std::string(RankRecords::max_record_bytes + 1, 'x')}}) ==
+          malformed(unreadable));
+    CHECK(from_9({{9, ""}}) == malformed(unreadable));
+    CHECK(from_9({}) == malformed(unreadable));
+    const Bytes whole = records_message(size, {{9, "here"}});
+    for (std::size_t bytes = 1; bytes < whole.size(); ++bytes)
+        CHECK(error_of_1({{9, Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes))}})
+                  .starts_with(malformed("")));
+    CHECK(error_of_1({{9, whole}, {9, whole}}) == malformed("the record of rank 9 came twice"));
+    CHECK(error_of_1({{9, records_message(21, {{9, "here"}})}}) ==
+          "rank 9 was started with size 21, rank 1 with size 20");
+
+    const auto sent = with_record(9, size).take_outgoing(exchanges_records);
+    REQUIRE(sent.size() == 2);  // its record, and that it joins
+    const Bytes &record = sent[0].message, &join = sent[1].message;
+    for (const std::vector<Heard>& heard :
+         {std::vector<Heard>{{9, record}, {9, join}}, std::vector<Heard>{{9, join}}}) {
+        std::vector<Heard> late = heard;
+        late.emplace_back(9, record);
+        CHECK(error_of_1(late) == "rank 9 sent an unexpected message while joining");
+    }
+    CHECK(error_of_1({{0, records_message(size, {{0, "here"}})}}) ==
+          "rank 0 sent an unexpected message while joining");  // its own subtree has not joined
+    CHECK(error_of_1({{2, records_message(size, {{2, "here"}})}}) ==
+          "rank 2 sent an unexpected message while joining");
+    CHECK(error_of(Bootstrap(self_of(1, size)), {{9, record}}).message ==
+          "rank 9 sent an unexpected message while joining");  // rank 1 exchanges none
+}
+
+TEST_CASE("bootstrap: a record that the parent may not send fails the job and says why") {
+    const Bytes roots = records_message(2, {{0, "here"}});
+    const auto error_of_leaf = [&](Bootstrap::Parent parent, const std::vector<Heard>& heard) {
+        Bootstrap leaf = with_record(1, 2);
+        leaf.take_outgoing(parent);
+        const Error error = error_of(std::move(leaf), heard);
+        CHECK(error.rank == 0);
+        return error.message;
+    };
+    const std::string malformed_root = "rank 0 sent a malformed message while joining: ";
+    CHECK(error_of_leaf(connected, {{0, roots}}) ==
+          "rank 0 sent an unexpected message while joining");  // the leaf has sent it none
+    CHECK(error_of_leaf(exchanges_records, {{0, roots}, {0, roots}}) ==
+          malformed_root + "the record of rank 0 came twice");
+    CHECK(error_of_leaf(exchanges_records, {{0, records_message(2, {{1, "here"}})}}) ==
+          malformed_root + "it has a record of rank 1, which is not behind it in the control tree");
+}
+
+TEST_CASE("bootstrap: records pass only between neighbours that exchange them") {
+    const auto start = [](Rank size, const std::set<Rank>& without, uint32_t seed) {
+        Job job = make_job(size, [&](Rank r, Bootstrap::Self& self) {
+            if (without.count(r) == 0) self.record = record_of(r);
+        });
+        job.run(seed);
+        // A record comes if each rank on its way exchanges records, the ends among them.
+        const auto comes = [&](Rank from, Rank to) {
+            for (Rank at = from; without.count(at) == 0; at = tree_next_hop(at, to))
+                if (at == to) return true;
+            return false;
+        };
+        for (Rank to = 0; to < size; ++to) {
+            Bootstrap& rank = job.ranks[static_cast<std::size_t>(to)];
+            REQUIRE(rank.state() == Bootstrap::State::link);
+            std::vector<std::string> expected;
+            for (Rank from = 0; from < size && without.count(to) == 0; ++from)
+                expected.push_back(comes(from, to) ? record_of(from) : "");
+            REQUIRE(rank.take_records() == expected);
+            rank.linked(true);
+        }
+        job.run(seed);
+        for (auto& rank : job.ranks) REQUIRE(rank.state() == Bootstrap::State::done);
+        uint64_t partners = 0;
+        for (Rank r = 1; r < size; ++r)
+            partners += without.count(r) == 0 && without.count(tree_parent(r)) == 0;
+        REQUIRE(job.messages == 4u * static_cast<uint64_t>(size - 1) + 2 * partners);
+    };
+    for (const Rank size : {2, 3, 9, 10, 20, 74, 150}) {
+        for (Rank odd = 0; odd < size; ++odd) {  // the root, an inner rank, a leaf
+            INFO("size " << size << ", without records: rank " << odd);
+            start(size, {odd}, static_cast<uint32_t>(odd));
+        }
+        for (uint32_t seed = 1; seed <= 10; ++seed) {
+            INFO("size " << size << " seed " << seed);
+            std::mt19937 random(seed);
+            std::set<Rank> without;
+            for (Rank r = 0; r < size; ++r)
+                if (random() % (1 + seed % 4) == 0) without.insert(r);
+            start(size, without, seed);
+        }
+    }
+}
+
+TEST_CASE("bootstrap: a record that does not come is no failure") {
+    constexpr Rank size = 10;
+    const auto join_of = [](Bootstrap rank) { return rank.take_outgoing(connected).at(0).message; };
+    Bootstrap root = with_record(0, size), inner(self_of(1, size));
+    inner.receive(9, join_of(Bootstrap(self_of(9, size))));
+    root.receive(1, records_message(size, {{9, record_of(9)}}));  // rank 1 leaves its own out
+    root.receive(1, join_of(std::move(inner)));
+    for (Rank leaf = 2; leaf < 9; ++leaf)
+        root.receive(leaf, join_of(Bootstrap(self_of(leaf, size))));
+    REQUIRE(root.state() == Bootstrap::State::link);
+    const auto sent = root.take_outgoing(connected);
+    REQUIRE(sent.size() == 9);  // records to rank 1 only, and to each child that all have joined
+    CHECK(sent[0].to == 1);
+    CHECK(sent[0].message == records_message(size, {{0, record_of(0)}}));
+    std::vector<std::string> known(size);
+    for (const Rank rank : {0, 9}) known[static_cast<std::size_t>(rank)] = record_of(rank);
+    CHECK(root.take_records() == known);
 }
 
 TEST_CASE("bootstrap: hosts and machines are told apart") {
@@ -181,15 +400,15 @@ TEST_CASE("bootstrap: nobody is told that its transports can do more than they s
     });
     Bootstrap liar(self_of(0, 3));  // it has not heard of rank 2's
     for (Rank r : {1, 2})
-        liar.receive(r, Bootstrap(self_of(r, 3)).take_outgoing(true).at(0).message);
-    job.ranks[2].receive(0, liar.take_outgoing(true).at(1).message);
+        liar.receive(r, Bootstrap(self_of(r, 3)).take_outgoing(connected).at(0).message);
+    job.ranks[2].receive(0, liar.take_outgoing(connected).at(1).message);
     REQUIRE(job.ranks[2].state() == Bootstrap::State::link);
     REQUIRE(job.ranks[2].worst()[0].max_message_bytes == 1000);
     for (const double never : {-1.0, std::nan("")}) {
         Bootstrap root(self_of(0, 3));
         Bootstrap::Self child = self_of(1, 3);
         child.transports[0].bandwidth_gbs = never;
-        root.receive(1, Bootstrap(child).take_outgoing(true).at(0).message);
+        root.receive(1, Bootstrap(child).take_outgoing(connected).at(0).message);
         REQUIRE(root.state() == Bootstrap::State::failed);
     }
 }
@@ -230,22 +449,26 @@ TEST_CASE("bootstrap: knows which children are missing") {
     Bootstrap root(self_of(0, 5));
     REQUIRE(root.missing() == std::vector<Rank>{1, 2, 3, 4});
     Bootstrap child(self_of(3, 5));
-    root.receive(3, child.take_outgoing(true).at(0).message);
+    root.receive(3, child.take_outgoing(connected).at(0).message);
     REQUIRE(root.missing() == std::vector<Rank>{1, 2, 4});
 }
 
 TEST_CASE("bootstrap: malformed messages fail the job instead of being believed") {
     std::mt19937 random(12345);
     INFO("seed 12345");
-    const Bytes good = Bootstrap(self_of(1, 3)).take_outgoing(true).at(0).message;
-    for (int i = 0; i < 2000; ++i) {
-        Bootstrap root(self_of(0, 3));
-        Bytes bad = good;
+    const Bytes good = Bootstrap(self_of(1, 3)).take_outgoing(connected).at(0).message;
+    const auto two = with_record(1, 3).take_outgoing(exchanges_records);  // its record; it joins
+    for (int i = 0; i < 6000; ++i) {
+        const bool records = i % 3 > 0;
+        Bootstrap root = records ? with_record(0, 3) : Bootstrap(self_of(0, 3));
+        if (i % 3 == 2) root.receive(1, two.at(0).message);
+        const Bytes whole = records ? two.at(i % 3 == 1 ? 0 : 1).message : good;
+        Bytes bad = whole;
         if (i % 2)
             bad.resize(random() % bad.size());
         else
             bad[random() % bad.size()] ^= static_cast<std::byte>(1 + random() % 255);
-        if (bad == good) continue;
+        if (bad == whole) continue;
         root.receive(1, bad);
         // Either it was recognised, or only names and counts changed: never a finished job.
         REQUIRE(root.state() != Bootstrap::State::done);
@@ -259,9 +482,9 @@ TEST_CASE("bootstrap: malformed messages fail the job instead of being believed"
 TEST_CASE("bootstrap: a failure that a rank tells of is one, whatever it says") {
     constexpr std::size_t code_at = 1, rank_at = 2;  // after the kind
     Bootstrap child(self_of(1, 3));
-    child.take_outgoing(true);
+    child.take_outgoing(connected);
     child.fail_with({Code::timeout, 2, 0, "it was late"});
-    const Bytes good = child.take_outgoing(true).at(0).message;
+    const Bytes good = child.take_outgoing(connected).at(0).message;
     const auto heard = [](const Bytes& message) {
         Bootstrap root(self_of(0, 3));
         root.receive(1, message);
