@@ -52,10 +52,12 @@ struct Config {
     DeviceSplit device_split = DeviceSplit::own;
     std::string cuda_library, nccl_library;  // a path, or else the library that the process has
                                              // loaded
-    std::string dump;            // where to write the flight recorder when an operation fails
-    int longest_sleep_ms = 100;  // the longest time between two deadline checks of a waiting
-                                 // thread: no key
-    uint32_t attempt = 0;        // the number of restarts by a launcher: no key
+    std::string dump;              // where to write the flight recorder when an operation fails
+    int longest_sleep_ms = 100;    // the longest time between two deadline checks of a waiting
+                                   // thread: no key
+    uint32_t attempt = 0;          // the number of restarts by a launcher: no key
+    bool exchange_records = true;  // false in tests, for ranks of larger jobs and of version 0.1.0,
+                                   // which only look records up in the store: no key
     /// The error of a variable that is not needed to reach the other ranks: they learn of it when
     /// this rank joins.
     std::optional<Error> refused;

@@ -37,8 +37,9 @@ void Assembly::child_connected(Rank child) {
     step([&] { bootstrap_->child_connected(child); });
 }
 
-void Assembly::parent_connected() {
-    step([&] { parent_ = Bootstrap::Parent::connected; });
+void Assembly::parent_connected(bool exchanges_records) {
+    using Parent = Bootstrap::Parent;
+    step([&] { parent_ = exchanges_records ? Parent::exchanges_records : Parent::connected; });
 }
 
 void Assembly::found_latency(std::size_t transport, double latency_us) {
@@ -81,6 +82,11 @@ Error Assembly::error() const {
 std::vector<LinkAttributes> Assembly::worst() const {
     const std::lock_guard lock(mutex_);
     return bootstrap_->worst();
+}
+
+std::vector<std::string> Assembly::take_records() {
+    const std::lock_guard lock(mutex_);
+    return bootstrap_->take_records();
 }
 
 bool Assembly::all_linked() const {

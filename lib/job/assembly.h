@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "control/bootstrap.h"
@@ -24,8 +25,8 @@ public:
     void begin(Bootstrap::Self self);
     void receive(Rank from, ByteView message);
     void child_connected(Rank child);
-    /// Sends the messages that have waited for the parent.
-    void parent_connected();
+    /// Sends the messages that have waited for the parent. exchanges_records: as its record says.
+    void parent_connected(bool exchanges_records);
     /// Called before parent_connected(); as Bootstrap::found_latency().
     void found_latency(std::size_t transport, double latency_us);
     void linked(bool ok);
@@ -38,6 +39,8 @@ public:
     bool complete() const;
     Error error() const;
     std::vector<LinkAttributes> worst() const;
+    /// As Bootstrap::take_records().
+    std::vector<std::string> take_records();
     bool all_linked() const;
     /// Set when the start has failed; waits read it without the mutex.
     const std::atomic<bool>& failed() const { return failed_; }

@@ -43,8 +43,8 @@ public:
     Result<std::string> listen(const std::string& host, Reactor& reactor);
     void stop_listening() { acceptor_.reset(); }
 
-    /// Sends to any rank of the job. For a detour its record must have been looked up before, if
-    /// the store may be gone, too. Any thread may call this.
+    /// Sends to any rank of the job. For a detour its record must be known (PeerDirectory), or the
+    /// store must answer. Any thread may call this.
     void send(Rank to, const ControlMessage& message);
     /// Tells a newly added communicator the earlier losses. With the clients' lock held.
     void replay_losses(EndpointClient& client);

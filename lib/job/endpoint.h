@@ -87,7 +87,8 @@ public:
     Intrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline) const {
         return connector_.join_intrinsics(group, one_host, deadline);
     }
-    /// Looks up the records of the neighbours in the group's own tree.
+    /// Looks up the records of the neighbours in the group's own tree that have not come from the
+    /// control tree.
     void look_up_neighbours(const Group& group, Deadline deadline);
 
     void add(uint32_t comm, EndpointClient* client);

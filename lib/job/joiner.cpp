@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "control/rank_records.h"
 #include "control/tree.h"
 #include "job/job_stores.h"
 #include "job/known_names.h"
@@ -56,6 +57,15 @@ Result<> check_settings(const Config& config, const std::string& usual_address) 
         return wrap(known.error(), "TUTTI_TRANSPORT");
     if (config.size > 1) TUTTI_TRY(own_address(config, usual_address));
     return {};
+}
+
+Result<> check_length(Rank rank, std::string_view record) {
+    if (record.size() <= RankRecords::max_record_bytes) return {};
+    return fail_rank(Code::invalid, rank,
+                     "the addresses of rank {} have {} bytes; the ranks exchange at most {} for "
+                     "each rank",
+                     rank, record.size(), RankRecords::max_record_bytes)
+        .advice("set TUTTI_TRANSPORT to fewer transports, or lower TUTTI_FABRIC_PORTS");
 }
 
 /// Names the rank in its own error, for the other ranks that get it.
@@ -115,13 +125,7 @@ Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
     // A rank that cannot read the tuning file still joins, so that the other ranks hear of the
     // difference at once.
     auto tuning = named(config_.rank, load_tuning(config_.tuning));
-    parts_.assembly.begin(introduction(tuning ? tuning->fingerprint() : "unusable"));
-    if (config_.size > 1) {
-        TUTTI_ASSIGN(const std::string host, own_address(config_, usual_address_));
-        TUTTI_ASSIGN(const std::string address,
-                     named(config_.rank, parts_.router.listen(host, wakeups.reactor())));
-        TUTTI_TRY(publish(address));
-    }
+    TUTTI_TRY(begin_assembly(tuning ? tuning->fingerprint() : "unusable"));
     if (!wakeups.manual()) TUTTI_TRY(named(config_.rank, parts_.service.start()));
     if (config_.rank != 0) TUTTI_TRY(connect_parent());
     Joined joined;
@@ -210,15 +214,34 @@ Bootstrap::Self Joiner::introduction(std::string_view tuning) const {
     return self;
 }
 
-Result<> Joiner::publish(const std::string& control_address) {
-    const Deadline patience = store_patience();
+PeerRecord Joiner::own_record(const std::string& control_address) const {
     PeerRecord record;
     record.size = config_.size;
     record.host_id = parts_.identity.host;
     record.control = control_address;
     for (const auto& transport : parts_.transports.all())
         record.addresses.emplace(transport->name(), transport->address());
-    return parts_.directory.publish(record, patience);
+    record.exchanges_records = config_.exchange_records && config_.size <= RankRecords::most_ranks;
+    return record;
+}
+
+// Begins the assembly, and publishes how the other ranks reach this one. No thread accepts
+// connections of other ranks before the assembly has begun.
+Result<> Joiner::begin_assembly(std::string_view tuning) {
+    Bootstrap::Self self = introduction(tuning);
+    if (config_.size == 1) {
+        parts_.assembly.begin(std::move(self));
+        return {};
+    }
+    TUTTI_ASSIGN(const std::string host, own_address(config_, usual_address_));
+    TUTTI_ASSIGN(const std::string address,
+                 named(config_.rank, parts_.router.listen(host, parts_.wakeups.reactor())));
+    const PeerRecord record = own_record(address);
+    if (record.exchanges_records) self.record = record.encode();
+    const auto fits = named(config_.rank, check_length(config_.rank, self.record));
+    parts_.assembly.begin(std::move(self));
+    TUTTI_TRY(fits);
+    return parts_.directory.publish(record, store_patience());
 }
 
 std::optional<Error> Joiner::published_failure() const {
@@ -259,7 +282,7 @@ Result<> Joiner::connect_parent() {
                 break;
             case ParentSearch::SearchStep::connected:
                 has_parent_ = true;
-                parts_.assembly.parent_connected();
+                parts_.assembly.parent_connected(search.record().exchanges_records);
                 return {};
             case ParentSearch::SearchStep::failed:
                 return tl::unexpected(search.error());
@@ -310,6 +333,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
     if (!wait_until(gathered))
         return tl::unexpected(parts_.directory.missing_error(config_.timeout_ms));
     if (assembly.state() == State::link) {
+        TUTTI_TRY(take_records());
         parts_.transports.agree_on(assembly.worst());
         intrinsics = join_intrinsics();
         assembly.linked(intrinsics.group != nullptr);
@@ -322,6 +346,16 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
                     config_.timeout_ms);
     if (!assembly.complete()) return tl::unexpected(assembly.error());
     if (!assembly.all_linked()) intrinsics = {};
+    return {};
+}
+
+// From here on no channel and no detour to these ranks needs the store, which may end with a rank.
+// The records of all ranks come if each of them exchanges records.
+Result<> Joiner::take_records() {
+    const std::vector<std::string> records = parts_.assembly.take_records();
+    for (std::size_t rank = 0; rank < records.size(); ++rank)
+        if (!records[rank].empty())
+            TUTTI_TRY(parts_.directory.add(static_cast<Rank>(rank), records[rank]));
     return {};
 }
 
@@ -345,7 +379,8 @@ bool Joiner::wait_until(Done done) {
     return true;
 }
 
-// A rank that ends may take the store along, so look up the next ranks now.
+// A rank that ends may take the store along, so look up the next ranks now, as far as their records
+// have not come from the control tree.
 void Joiner::look_up_next() {
     const bool of_launcher = config_.store_hosted && !config_.store_in_job;
     const bool outlives_ranks = of_launcher || !config_.store.starts_with("tcp:");

@@ -64,12 +64,14 @@ private:
     Result<> enter_store(std::shared_ptr<Store> own_store, Deadline deadline);
     TransportContext transport_context() const;
     Bootstrap::Self introduction(std::string_view tuning) const;
-    Result<> publish(const std::string& control_address);
+    PeerRecord own_record(const std::string& control_address) const;
+    Result<> begin_assembly(std::string_view tuning);
     std::optional<Error> published_failure() const;
     Result<> connect_parent();
     void call_parent(ParentSearch& search, net::Redial& redial);
     void state_distance(int parent_fd) const;
     Result<> assemble(JoinedIntrinsics& intrinsics);
+    Result<> take_records();
     JoinedIntrinsics join_intrinsics() const;
     void look_up_next();
     template <typename Done>

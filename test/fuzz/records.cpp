@@ -13,7 +13,8 @@ void run_records(ByteView input) {
     const auto record = PeerRecord::decode(as_text(input));
     if (!record) return;
     const auto same = PeerRecord::decode(record->encode());
-    require(same && same->control == record->control && same->addresses == record->addresses,
+    require(same && same->control == record->control && same->addresses == record->addresses &&
+                same->exchanges_records == record->exchanges_records,
             "a record that was read cannot be written");
 }
 
@@ -27,7 +28,9 @@ std::vector<Bytes> seeds_records() {
     claimant.pid_namespace = 4026531836;
     claimant.pid = 123;
     claimant.start_ticks = 4567;
-    return {to_bytes(record.encode()), to_bytes(claimant.encode())};
+    PeerRecord exchanging = record;
+    exchanging.exchanges_records = true;
+    return {to_bytes(record.encode()), to_bytes(claimant.encode()), to_bytes(exchanging.encode())};
 }
 
 }  // namespace tutti::fuzz

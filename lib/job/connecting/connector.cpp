@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-// A record that is not there any more has gone with its rank.
+// An unknown rank whose record is not in the store any more has left.
 Result<Opened> Connector::open(const ChannelId& id, Deadline deadline) const {
     TUTTI_ASSIGN(const PeerRecord* record, directory_.find_if_there(id.peer, deadline));
     std::string tried;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int missing_patience_ms = 5000;  // for the store to tell which ranks are missing
 constexpr Rank max_named_ranks = 16;       // in a message about missing ranks
+constexpr std::string_view in_the_store = "in the store";
 
 ErrorResult taken_error(Rank rank, const RankOwner& self, const RankOwner& owner,
                         const std::string& job, const Store& store) {
@@ -86,24 +87,29 @@ const PeerRecord* PeerDirectory::known(Rank rank) {
     return found == peers_.end() ? nullptr : &found->second;
 }
 
+Result<> PeerDirectory::add(Rank rank, std::string_view text) {
+    TUTTI_TRY(keep(rank, text, "from the control tree"));
+    return {};
+}
+
 Result<const PeerRecord*> PeerDirectory::find(Rank rank, Deadline deadline) {
     if (const PeerRecord* kept = known(rank)) return kept;
     TUTTI_ASSIGN(const std::string text, store_->get(key(rank), deadline));
-    return keep(rank, text);
+    return keep(rank, text, in_the_store);
 }
 
 Result<const PeerRecord*> PeerDirectory::find_if_there(Rank rank, Deadline deadline) {
     if (const PeerRecord* kept = known(rank)) return kept;
     TUTTI_ASSIGN(const auto text, store_->try_get(key(rank), deadline));
     if (!text) return fail_rank(Code::peer_lost, rank, "rank {} has left the job's store", rank);
-    return keep(rank, *text);
+    return keep(rank, *text, in_the_store);
 }
 
-Result<const PeerRecord*> PeerDirectory::keep(Rank rank, std::string_view text) {
+Result<const PeerRecord*> PeerDirectory::keep(Rank rank, std::string_view text,
+                                              std::string_view from) {
     auto record = PeerRecord::decode(text);
     if (!record)
-        return fail_rank(Code::system, rank, "the record of rank {} in the store is malformed",
-                         rank)
+        return fail_rank(Code::system, rank, "the record of rank {} {} is malformed", rank, from)
             .advice(malformed_record_advice);
     // Another thread may have stored the record meanwhile, and pointers to it may be in use.
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// The store's records of a job's ranks.
+// The records of a job's ranks.
 #pragma once
 
 #include <map>
@@ -17,8 +17,9 @@
 namespace tutti {
 
 /// Holds this rank's entries in the store (the claim on its number, its record, its will) and the
-/// records that it has looked up. Pointers to these records are valid as long as the directory. Any
-/// thread may look ranks up; the other functions are for the thread that joins or leaves.
+/// records of other ranks: those that the ranks exchanged when they joined, and those that this
+/// rank has looked up in the store. Pointers to these records are valid as long as the directory.
+/// Any thread may look ranks up; the other functions are for the thread that joins or leaves.
 class PeerDirectory {
 public:
     PeerDirectory(std::string generation, Rank rank, Rank size)
@@ -42,7 +43,10 @@ public:
     void withdraw_records(Deadline deadline);
 
     std::string key(Rank rank) const;
-    /// Waits for the rank's record to be there.
+    /// Keeps a record that has come without the store. From then on, looking that rank up needs no
+    /// store.
+    Result<> add(Rank rank, std::string_view text);
+    /// Waits for the rank's record to be in the store, unless it is known.
     Result<const PeerRecord*> find(Rank rank, Deadline deadline);
     /// The same without the wait, for a rank that may have left and removed its record.
     Result<const PeerRecord*> find_if_there(Rank rank, Deadline deadline);
@@ -53,7 +57,7 @@ public:
 private:
     std::string claim_key(Rank rank) const { return key(rank) + "/owner"; }
     const PeerRecord* known(Rank rank);
-    Result<const PeerRecord*> keep(Rank rank, std::string_view text);
+    Result<const PeerRecord*> keep(Rank rank, std::string_view text, std::string_view from);
 
     const std::string generation_;
     const Rank rank_, size_;

@@ -6,8 +6,10 @@ namespace tutti {
 
 std::string PeerRecord::encode() const {
     ByteWriter out;
-    out.put(size).put_text(host_id).put_text(control).put(static_cast<uint32_t>(addresses.size()));
+    const auto entries = static_cast<uint32_t>(addresses.size()) + (exchanges_records ? 1u : 0u);
+    out.put(size).put_text(host_id).put_text(control).put(entries);
     for (auto& [transport, address] : addresses) out.put_text(transport).put_text(address);
+    if (exchanges_records) out.put_text(exchange_mark).put_text("");
     return std::string(as_text(out.take()));
 }
 
@@ -23,6 +25,7 @@ std::optional<PeerRecord> PeerRecord::decode(std::string_view text) {
         record.addresses[std::move(transport)] = in.get_text(max_text_bytes);
     }
     if (!in.at_end()) return std::nullopt;
+    record.exchanges_records = record.addresses.erase(std::string(exchange_mark)) > 0;
     return record;
 }
 

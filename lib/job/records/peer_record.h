@@ -17,11 +17,16 @@ inline constexpr std::string_view malformed_record_advice =
 struct PeerRecord {
     /// The limit for each text of the record.
     static constexpr uint32_t max_text_bytes = 16 * 1024;
+    /// The mark of exchanges_records: an address under this name, which no transport has. Version
+    /// 0.1.0 reads only the addresses of its transports, so it ignores the mark.
+    static constexpr std::string_view exchange_mark = "records";
 
     Rank size = 0;  // of the job, in that rank's settings
     std::string host_id;
     std::string control;
     std::map<std::string, std::string, std::less<>> addresses;  // by transport
+    /// The rank exchanges records with its neighbours in the control tree at the start.
+    bool exchanges_records = false;
 
     std::string encode() const;
     /// nullopt: it is malformed.
