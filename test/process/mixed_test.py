@@ -13,6 +13,7 @@ LIBRARY = os.environ["TUTTI_LIBRARY_FOLDER"]
 TRANSPORTS = ["shm", "tcp", *os.environ.get("TUTTI_FABRICS", "").split()]
 STEPS = "300"
 RANKS = 4
+RANKS_OF_A_DEEP_TREE, FEW_STEPS = 11, "50"  # ranks 9 and 10 are below rank 1, and 1 to 8 below rank 0
 HANG_GUARD_S = 300
 # Arguments: a parity, the folder of its ranks' library, the folder of the other ranks' library, the program…
 CHOOSE = """\
@@ -43,27 +44,27 @@ class Mixed(unittest.TestCase):
         self.assertEqual(self.loaded(self.older).parent, self.older.resolve())
         self.assertEqual(self.loaded(LIBRARY).parent, pathlib.Path(LIBRARY).resolve())
 
-    def test_a_job_of_both(self):
-        for transport in TRANSPORTS:
-            for parity in "01":
-                with self.subTest(transport=transport, older=parity):
-                    done = subprocess.run(
-                        [os.environ["TUTTI_RUN"], "-n", str(RANKS), "--transport", transport, sys.executable, "-c", CHOOSE,
-                         parity, str(self.older), LIBRARY, os.environ["TUTTI_SOAK"], STEPS, "7"],
-                        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=HANG_GUARD_S)
-                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                    self.assertIn(STEPS + " steps right", done.stdout + done.stderr)
-
-    def test_hosts_that_would_lie_far_apart_if_all_ranks_knew_of_that(self):
+    def check_both(self, ranks, steps, *options):
+        """Jobs whose even ranks are older, and jobs whose odd ranks are."""
         for parity in "01":
-            with self.subTest(older=parity):
+            with self.subTest(options=options, older=parity):
                 done = subprocess.run(
-                    [os.environ["TUTTI_RUN"], "-n", str(RANKS), "--transport", "shm,tcp", "--hosts-act", str(RANKS),
-                     "--env", "TUTTI_ROUND_TRIP_MS=20", sys.executable, "-c", CHOOSE, parity, str(self.older), LIBRARY,
-                     os.environ["TUTTI_SOAK"], STEPS, "7"],
+                    [os.environ["TUTTI_RUN"], "-n", str(ranks), *options, sys.executable, "-c", CHOOSE, parity,
+                     str(self.older), LIBRARY, os.environ["TUTTI_SOAK"], steps, "7"],
                     capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=HANG_GUARD_S)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                self.assertIn(STEPS + " steps right", done.stdout + done.stderr)
+                self.assertIn(steps + " steps right", done.stdout + done.stderr)
+
+    def test_a_job_of_both(self):
+        for transport in TRANSPORTS:
+            self.check_both(RANKS, STEPS, "--transport", transport)
+
+    def test_a_root_an_inner_rank_and_leaves_of_the_control_tree(self):
+        self.check_both(RANKS_OF_A_DEEP_TREE, FEW_STEPS, "--transport", "tcp")
+
+    def test_hosts_that_would_lie_far_apart_if_all_ranks_knew_of_that(self):
+        self.check_both(RANKS, STEPS, "--transport", "shm,tcp", "--hosts-act", str(RANKS), "--env",
+                        "TUTTI_ROUND_TRIP_MS=20")
 
 
 if __name__ == "__main__":
