@@ -1,7 +1,7 @@
 """Ranks are killed at random moments, and the others go on in smaller communicators.
 
 TUTTI_TEST_KILLS: about how many for each transport (8 by default, 100 in the long tier). TUTTI_TEST_SEED repeats the
-choices of a run, but not the system's timing. TUTTI_TEST_STORE_HOST=1 also kills the rank that hosts a tcp store.
+choices of a run, but not the system's timing.
 """
 import itertools
 import os
@@ -177,9 +177,8 @@ class Threads(Losses, unittest.TestCase):
         self.repeat(0.5, run)
 
 
-@unittest.skipUnless(os.environ.get("TUTTI_TEST_STORE_HOST"), "TUTTI_TEST_STORE_HOST is not set")
 class StoreHost(Losses, unittest.TestCase):
-    """Rank 0 hosts the tcp store."""
+    """Rank 0 hosts the tcp store, which ends with it."""
     transport = "tcp"
 
     def job(self, ranks, menu, **how):
