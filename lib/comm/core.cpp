@@ -72,7 +72,7 @@ void Core::apply_verdicts() {
     end_tied();
 }
 
-void Core::tie(std::shared_ptr<FailureProtocol> part) {
+void Core::tie(std::shared_ptr<Core> part) {
     {
         const std::lock_guard lock(tied_mutex);
         tied = std::move(part);
@@ -82,16 +82,18 @@ void Core::tie(std::shared_ptr<FailureProtocol> part) {
 
 void Core::end_tied() {
     if (!failure_protocol.ended()) return;
-    std::shared_ptr<FailureProtocol> part;
+    std::shared_ptr<Core> part;
     {
         const std::lock_guard lock(tied_mutex);
         part = std::move(tied);
     }
     if (!part) return;
     Error cause = failure_protocol.fatal_error()->error;
-    cause.rank = nobody;  // it is a rank of this communicator, not of the part
+    // If the rank at fault is no member, the part ends because of this rank, which leaves it.
+    const Rank in_part = part->group.of_job(group.in_job(cause.rank));
+    cause.rank = in_part == nobody ? part->rank() : in_part;
     cause.message = fmt::format("the communicator that it is made of has ended: {}", cause.message);
-    part->raise(cause);
+    part->failure_protocol.raise(cause);
 }
 
 void Core::resume(uint64_t last) {

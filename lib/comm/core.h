@@ -55,13 +55,10 @@ struct Core {
     void use_intrinsics(Endpoint::Intrinsics intrinsics);
     /// Ends the operations and transfers that the failure protocol has decided to end.
     void apply_verdicts();
-    /// Until the result is destroyed, the part ends when this communicator does: a member that has
-    /// failed earlier in the split has no part, and the others would wait for it there.
-    [[nodiscard]] std::shared_ptr<void> tie(FailureProtocol& part);
     /// From now on, if this communicator ends, `part` ends with its error. For a part that is being
     /// made: a member that failed earlier has no part, and the others would wait for it there.
     /// nullptr: for none.
-    void tie(std::shared_ptr<FailureProtocol> part);
+    void tie(std::shared_ptr<Core> part);
     void end_tied();
     /// Begins a new epoch after operation `last`, with all streams held.
     void resume(uint64_t last);
@@ -83,7 +80,7 @@ struct Core {
     UserMemory memory;
     Estimate estimate;      // only the issuing thread uses it
     std::mutex tied_mutex;  // guards the next member
-    std::shared_ptr<FailureProtocol> tied;
+    std::shared_ptr<Core> tied;
     std::weak_ptr<Communicator> self;     // requests lock it to keep the communicator
     Offload* offload = nullptr;           // set before the communicator's first call
     std::atomic<uint64_t> generation{1};  // of groups on accelerators; resume() advances it

@@ -15,9 +15,7 @@ constexpr uint32_t claims_apart = 61;  // a prime: spreads claims of concurrent 
 /// Ties a part to the whole communicator for a scope.
 class Tie {
 public:
-    Tie(Core& whole, Core& part) : whole_(whole) {
-        whole.tie({part.self.lock(), &part.failure_protocol});
-    }
+    Tie(Core& whole, Core& part) : whole_(whole) { whole.tie({part.self.lock(), &part}); }
     ~Tie() { whole_.tie(nullptr); }
     Tie(const Tie&) = delete;
     Tie& operator=(const Tie&) = delete;
@@ -149,7 +147,9 @@ Result<> Splitter::assemble(Communicator& part) {
 // Other members may still wait for this rank, so raise the error in the part. If the whole
 // communicator has failed, its error is the cause. If the part could not even be made, raise the
 // error in the whole communicator.
-Error Splitter::part_failed(Communicator* part, const Error& error) {
+Error Splitter::part_failed(Communicator* part, Error error) {
+    if (part && error.rank < part->size())
+        error.rank = core_.group.of_job(part->core_.group.in_job(error.rank));
     const Error cause =
         core_.failure_protocol.fatal_error().value_or(FailureProtocol::FatalError{error}).error;
     Error told = cause;

@@ -34,7 +34,7 @@ private:
     std::vector<Rank> members_of(int64_t color) const;
     std::unique_ptr<OffloadShare> split_offload(int64_t color, const std::vector<Rank>& members);
     Result<> assemble(Communicator& part);
-    Error part_failed(Communicator* part, const Error& error);
+    Error part_failed(Communicator* part, Error error);
 
     Core& core_;
     Issuer& issuer_;
