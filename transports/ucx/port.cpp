@@ -25,6 +25,7 @@ constexpr int64_t recently_ns = 1'000'000'000;
 
 Result<> UcxPort::open(ucp_context_h context) {
     context_ = context;
+    memory_.use(context);
     const auto check = [&](ucs_status_t status, const char* doing) -> Result<> {
         if (status == UCS_OK) return {};
         return fail(Code::system, "{}: {}", doing, ucx_.ucs_status_string(status));
@@ -87,7 +88,7 @@ UcxPort::~UcxPort() {
             if (peer) disconnect(peer->rank);
         ucx_.ucp_worker_destroy(worker_);
     }
-    for (const auto& [range, handle] : memory_) ucx_.ucp_mem_unmap(context_, handle);
+    memory_.remove_all();
     if (context_) ucx_.ucp_cleanup(context_);
 }
 
@@ -205,34 +206,6 @@ void UcxPort::flush(Deadline deadline) {
             if (endpoint) under_way.push_back(ucx_.ucp_ep_flush_nbx(endpoint, &param));
     }
     for (const ucs_status_ptr_t request : under_way) wait(request, deadline);
-}
-
-// ---- memory ----------------------------------------------------------------------------------
-
-// The mapping stays in UCX's registration cache, where UCX's own paths find it.
-Result<> UcxPort::add_memory(std::byte* data, std::size_t bytes) {
-    ucp_mem_map_params_t params{};
-    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
-                        UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
-    params.address = data;
-    params.length = bytes;
-    params.memory_type = UCS_MEMORY_TYPE_HOST;
-    ucp_mem_h handle = nullptr;
-    const int64_t start_ns = now_ns();
-    const ucs_status_t status = ucx_.ucp_mem_map(context_, &params, &handle);
-    if (status != UCS_OK)
-        return fail(Code::system, "UCX cannot register the memory: {}{}",
-                    ucx_.ucs_status_string(status), cause_since(start_ns))
-            .advice("raise the limit of locked memory (ulimit -l)");
-    memory_.emplace(std::pair(data, bytes), handle);
-    return {};
-}
-
-void UcxPort::remove_memory(std::byte* data, std::size_t bytes) {
-    const auto found = memory_.find({data, bytes});
-    if (found == memory_.end()) return;
-    ucx_.ucp_mem_unmap(context_, found->second);
-    memory_.erase(found);
 }
 
 }  // namespace tutti::ucx

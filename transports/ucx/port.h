@@ -15,13 +15,13 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "fabric/port.h"
+#include "transports/ucx/context_memory.h"
 #include "transports/ucx/cuda_messages.h"
 #include "transports/ucx/library.h"
 #include "transports/ucx/payload.h"
@@ -37,11 +37,10 @@ using fabric::Progress;
 
 class UcxPort final : public fabric::Port,
                       private fabric::PortDoorbell,
-                      private fabric::PortMemory,
                       private fabric::SecondPath,
                       private fabric::PayloadMover {
 public:
-    UcxPort(const Library& ucx, PortEvents& events) : ucx_(ucx), events_(events) {}
+    UcxPort(const Library& ucx, PortEvents& events) : ucx_(ucx), events_(events), memory_(ucx) {}
     ~UcxPort() override;
     /// Takes ownership of the context.
     Result<> open(ucp_context_h context);
@@ -57,7 +56,7 @@ public:
     bool progress() override;
     void flush(Deadline deadline) override;
     fabric::PortDoorbell* doorbell() override { return this; }
-    fabric::PortMemory* memory() override { return this; }
+    fabric::PortMemory* memory() override { return &memory_; }
     fabric::SecondPath* second_path() override { return this; }
     fabric::PayloadMover* payload_mover() override { return this; }
     fabric::PortDevices* devices() override { return devices_.get(); }
@@ -68,8 +67,6 @@ private:
     bool arm() override { return ucx_.ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
     // Only arming empties the descriptor of shared memory.
     void drain() override { (void)ucx_.ucp_worker_arm(worker_); }
-    Result<> add_memory(std::byte* data, std::size_t bytes) override;
-    void remove_memory(std::byte* data, std::size_t bytes) override;
     /// Over sockets the second way is a connection of its own.
     Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
                            std::size_t bytes, unsigned way) override;
@@ -181,7 +178,7 @@ private:
     std::vector<std::unique_ptr<UcxPeer>> peers_;  // by rank
     Pool<UcxRequest> requests_;
     Pool<KeptArrival> kept_;
-    std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // by add_memory()
+    ContextMemory memory_;
     ucp_datatype_t payload_type_ = 0;        // set if every network but sockets is shared memory
     std::unique_ptr<CudaMessages> devices_;  // set if UCX supports devices
 };
