@@ -307,6 +307,7 @@ FailureProtocol::GoneRanks FailureProtocol::gone() {
     const Lock lock(context_.mutex);
     GoneRanks gone;
     gone.lost.assign(without_bye_.begin(), without_bye_.end());
+    gone.self = own_loss_;
     for (auto& [rank, last] : departed_) gone.left.push_back(rank);
     return gone;
 }
@@ -406,6 +407,7 @@ void FailureProtocol::peer_lost(Rank peer, const std::string& cause) {
     {
         const Lock lock(context_.mutex);
         if (said_bye(peer)) return;
+        own_loss_ |= peer == context_.rank;
     }
     end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, no_sequence,
         nobody, false);

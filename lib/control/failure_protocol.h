@@ -97,6 +97,7 @@ public:
     /// The ranks that are gone, as far as this rank knows. A rank that has said bye has left.
     struct GoneRanks {
         std::vector<Rank> lost, left;
+        bool self = false;  // this rank has told the others that it is lost
     };
     GoneRanks gone();
 
@@ -175,6 +176,7 @@ private:
     std::vector<std::pair<Rank, uint64_t>> departed_;  // rank, its last operation; first come first
     std::map<Rank, Bytes> agreements_;                 // of their byes
     std::set<Rank> without_bye_;                       // gone, and replaced in the tree
+    bool own_loss_ = false;                            // this rank has found that it is lost
     std::map<Rank, int64_t> bye_until_ns_;             // by rank: when its bye is overdue
     std::atomic<int64_t> next_lost_ns_{0};             // the earliest of these times; 0: none
 };

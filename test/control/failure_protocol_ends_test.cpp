@@ -1,6 +1,7 @@
 // Tests that each survivor learns of a loss and blames the right rank while other ranks end.
 #include <random>
 
+#include "control/agreement/consensus.h"
 #include "control/failure_protocol_ranks.h"
 
 namespace {
@@ -158,4 +159,31 @@ TEST_CASE("who is late: a chain ends before the rank that asks, and in a circle"
     CHECK(late.chain(0) == std::pair<Rank, Rank>(1, 1));
     late.waiting = {{1, 2}, {2, 1}};
     CHECK(late.chain(0).first == 1);
+}
+
+TEST_CASE("a rank that is lost itself: its agreements end at once, and the others hear nothing") {
+    Ranks ranks(3);
+    Consensus consensus(1, 3, 0, ranks[1]);
+    AgreementCall call;
+    call.leavers = RankSet(3);
+    consensus.learn(ranks[1].failure_protocol.gone());
+    consensus.begin(call);
+    REQUIRE_FALSE(consensus.over());
+    ranks.wire.clear();
+    ranks[1].failure_protocol.peer_lost(1, "it cannot go on");
+    ranks.deliver();
+    const auto expect_lost = [&] {
+        REQUIRE(consensus.over());
+        const Decision outcome = consensus.outcome();
+        CHECK(outcome.code == Code::peer_lost);
+        CHECK(outcome.culprit == 1);
+        CHECK(ranks.wire.empty());
+    };
+    consensus.learn(ranks[1].failure_protocol.gone());
+    expect_lost();
+    consensus.begin(call);
+    expect_lost();
+    // The others know it from the failure, and go on.
+    for (const Rank other : {0, 2})
+        CHECK(ranks[other].failure_protocol.gone().lost == std::vector<Rank>{1});
 }

@@ -4,7 +4,9 @@
 
 namespace tutti {
 
+// The other ranks take a lost rank for dead, so it must contribute nothing.
 void Consensus::send(const AgreementOutputs& out) {
+    if (lost_) return;
     for (const AgreementOutput& output : out) {
         ControlMessage message;
         message.kind = ControlMessage::Kind::agree;
@@ -19,6 +21,18 @@ void Consensus::note_outcome() {
     if (agreements_.outcome()) over_.store(true, std::memory_order_release);
 }
 
+/// Ends the present round if this rank is lost.
+void Consensus::end_if_lost() {
+    if (!lost_) return;
+    AgreementOutputs unsent;
+    agreements_.give_up(
+        Code::peer_lost,
+        fmt::format("rank {} is lost, as the error of its operations says; the other ranks go on "
+                    "without it. What to do: end this process, or let it join the job as a new one",
+                    rank_),
+        unsent);
+}
+
 uint64_t Consensus::calls() {
     const Lock lock(mutex_);
     return agreements_.calls();
@@ -29,6 +43,7 @@ void Consensus::begin(const AgreementCall& call) {
     AgreementOutputs out;
     over_ = false;
     agreements_.begin(call, host_.clock_ns(), out);
+    end_if_lost();
     note_outcome();
     send(out);
 }
@@ -38,6 +53,7 @@ void Consensus::begin_round(const AgreementCall& call) {
     AgreementOutputs out;
     over_ = false;
     agreements_.begin_round(call, host_.clock_ns(), out);
+    end_if_lost();
     note_outcome();
     send(out);
 }
@@ -108,6 +124,8 @@ void Consensus::learn(const FailureProtocol::GoneRanks& gone) {
     const Lock lock(mutex_);
     AgreementOutputs out;
     agreements_.learn(facts, out);
+    lost_ |= gone.self;
+    end_if_lost();
     note_outcome();
     send(out);
 }

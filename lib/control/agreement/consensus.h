@@ -53,6 +53,7 @@ public:
 private:
     using Lock = std::lock_guard<std::mutex>;
     void note_outcome();
+    void end_if_lost();
     void send(const AgreementOutputs& out);
 
     const Rank rank_, size_;
@@ -62,6 +63,7 @@ private:
     std::mutex mutex_;  // guards the members below
     Agreements agreements_;
     std::optional<Error> exclusion_;
+    bool lost_ = false;  // this rank has told the others that it is lost
 };
 
 }  // namespace tutti
