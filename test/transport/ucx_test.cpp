@@ -10,10 +10,9 @@
 
 #include "transport/flat_ranks.h"
 #include "transport/lane_driver.h"
-#include "transport/ports.h"
+#include "transport/ucx_ports.h"
 #include "transports/ucx/cause.h"
 #include "transports/ucx/network.h"
-#include "transports/ucx/port.h"
 #include "transports/ucx/segments.h"
 
 namespace tutti::test {
@@ -34,45 +33,6 @@ void live_once(uint64_t number) {
     lane.receiver->release();
 }
 
-/// Ports over UCX whose functions a test may replace.
-class PlainFactory final : public fabric::PortFactory {
-public:
-    explicit PlainFactory(const ucx::Library& library) : library_(library) {}
-    std::string_view name() const override { return "ucx"; }
-    std::string version() const override { return library_.version; }
-    std::string path() const override { return "all"; }
-    Result<std::unique_ptr<Port>> open(fabric::PortEvents& events) override {
-        ucp_config_t* config = nullptr;
-        REQUIRE(library_.ucp_config_read(nullptr, nullptr, &config) == UCS_OK);
-        library_.ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
-        ucp_params_t params{};
-        params.field_mask = UCP_PARAM_FIELD_FEATURES;
-        params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-        ucp_context_h context = nullptr;
-        REQUIRE(library_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
-                                          &context) == UCS_OK);
-        library_.ucp_config_release(config);
-        auto port = std::make_unique<ucx::UcxPort>(library_, events);
-        TUTTI_TRY(port->open(context));
-        return port;
-    }
-
-private:
-    const ucx::Library& library_;
-};
-
-MakeFactory plain(const ucx::Library& library) {
-    return [&](Rank) -> Result<std::unique_ptr<fabric::PortFactory>> {
-        return std::make_unique<PlainFactory>(library);
-    };
-}
-
-const ucx::Library& library() {
-    const auto found = ucx::load_library();
-    REQUIRE(found);
-    return **found;
-}
-
 /// UCX refuses a message, or ends it with an error: which, and what it says.
 ucs_status_t refused_with = UCS_OK, end_of_fetch = UCS_OK;
 
@@ -80,7 +40,7 @@ ucs_status_ptr_t refuse(ucp_ep_h endpoint, unsigned id, const void* header,
                         std::size_t header_bytes, const void* data, std::size_t bytes,
                         const ucp_request_param_t* param) {
     if (refused_with != UCS_OK) return UCS_STATUS_PTR(refused_with);
-    return library().ucp_am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
+    return ucx_library().ucp_am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
 }
 
 ucp_am_recv_data_nbx_callback_t told = nullptr;
@@ -92,15 +52,15 @@ ucs_status_ptr_t end_fetch(ucp_worker_h worker, void* data, void* where, std::si
     changed.cb.recv_am = [](void* request, ucs_status_t, std::size_t length, void* ours) {
         told(request, end_of_fetch, length, ours);
     };
-    return library().ucp_am_recv_data_nbx(worker, data, where, bytes, &changed);
+    return ucx_library().ucp_am_recv_data_nbx(worker, data, where, bytes, &changed);
 }
 
 TEST_CASE("ucx: what it refuses to move is said to be this rank's or the peer's doing") {
-    ucx::Library refusing = library();
+    ucx::Library refusing = ucx_library();
     refusing.ucp_am_send_nbx = &refuse;
     const auto culprit_of = [&](ucs_status_t status) {
         refused_with = UCS_OK;
-        PortDuo duo(plain(refusing));
+        PortDuo duo(plain_ucx(refusing));
         refused_with = status;
         const Buffer data = pattern(100, 1), header = header_of(1);
         CHECK(duo.a.port->send(1, header.data(), data.data(), data.size(), nullptr) ==
@@ -116,10 +76,10 @@ TEST_CASE("ucx: what it refuses to move is said to be this rank's or the peer's 
 }
 
 TEST_CASE("ucx: a message that it ends with an error ends the connection") {
-    ucx::Library ending = library();
+    ucx::Library ending = ucx_library();
     ending.ucp_am_recv_data_nbx = &end_fetch;
     end_of_fetch = UCS_ERR_NO_MEMORY;
-    PortDuo duo(plain(ending));
+    PortDuo duo(plain_ucx(ending));
     const Buffer data = pattern(200'000, 1);
     Buffer header = header_of(1);
     const Rank sender = 0;
@@ -141,7 +101,7 @@ TEST_CASE("ucx: a message that it ends with an error ends the connection") {
 }
 
 TEST_CASE("ucx: its descriptor is quiet once it was heard, also when nobody sleeps") {
-    PortDuo duo(plain(library()));
+    PortDuo duo(plain_ucx(ucx_library()));
     REQUIRE(is_quiet_when_heard(duo.a, 1, duo.b));
 }
 
@@ -185,8 +145,8 @@ TEST_CASE("ucx: endpoints that come and go leave nothing") {
 
 /// A message by rendezvous from a to b, announced, and the place that b has for it.
 struct Announced {
-    explicit Announced(uint64_t number, const ucx::Library& ucx = library())
-        : duo(plain(ucx)), data(pattern(3 << 20, number)), callers(data), ours(data) {
+    explicit Announced(uint64_t number, const ucx::Library& ucx = ucx_library())
+        : duo(plain_ucx(ucx)), data(pattern(3 << 20, number)), callers(data), ours(data) {
         Buffer header = header_of(number);
         const Rank sender = 0;
         std::memcpy(header.data() + fabric::sender_offset, &sender, sizeof sender);
@@ -273,7 +233,7 @@ void fill_queue(PortEnd& end) {
 }
 
 TEST_CASE("ucx: with a network card, what UCX keeps of a peer is waited for, less than a second") {
-    ucx::Library carded = library();
+    ucx::Library carded = ucx_library();
     carded.ucp_context_print_info = &name_card;
     // The machine may be busy: one of three rounds has to be quick.
     constexpr int64_t second_ns = 1'000'000'000;
@@ -323,21 +283,21 @@ ucs_status_ptr_t note_endpoint(ucp_ep_h endpoint, unsigned id, const void* heade
                                std::size_t header_bytes, const void* data, std::size_t bytes,
                                const ucp_request_param_t* param) {
     used.insert(endpoint);
-    return library().ucp_am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
+    return ucx_library().ucp_am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
 }
 
 ucs_status_t make_few(ucp_worker_h worker, const ucp_ep_params_t* params, ucp_ep_h* endpoint) {
     if (endpoints_left-- <= 0) return UCS_ERR_NO_RESOURCE;
-    return library().ucp_ep_create(worker, params, endpoint);
+    return ucx_library().ucp_ep_create(worker, params, endpoint);
 }
 
 // Counts the endpoints that a port's messages to its peer took.
 std::size_t ways_taken(int endpoints) {
-    ucx::Library noting = library();
+    ucx::Library noting = ucx_library();
     noting.ucp_am_send_nbx = &note_endpoint;
     noting.ucp_ep_create = &make_few;
     endpoints_left = endpoints;
-    PortDuo duo(plain(noting));
+    PortDuo duo(plain_ucx(noting));
     used.clear();
     const Buffer data = pattern(100, 1);
     constexpr uint64_t messages = 20;

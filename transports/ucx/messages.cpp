@@ -324,8 +324,10 @@ void UcxPort::release(void* hold) {
 }
 
 bool UcxPort::progress() {
-    if (devices_) return devices_->progress();
-    return ucx_.ucp_worker_progress(worker_) != 0;
+    const bool moved = devices_ ? devices_->progress() : ucx_.ucp_worker_progress(worker_) != 0;
+    if (receive_check_.under_way() && !receive_check_.follow()) [[unlikely]]
+        mark_all_failed();
+    return moved;
 }
 
 }  // namespace tutti::ucx

@@ -44,6 +44,8 @@ Result<> UcxPort::open(ucp_context_h context) {
             .advice("let UCX use other transports (UCX_TLS), or take ucx out of TUTTI_TRANSPORT");
     for (const auto& [id, handler] : {std::pair{message_id, &on_message}, {piece_id, &on_piece}})
         TUTTI_TRY(check(handle(id, handler), "setting a UCX message handler"));
+    TUTTI_TRY(check(receive_check_.prepare(context_, worker_, check_id),
+                    "setting a UCX message handler"));
     TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "getting a UCX descriptor"));
     if (knows_devices(ucx_, context_)) devices_ = make_cuda_messages(*this);
     limits_.takes_devices = devices_ != nullptr;
@@ -86,6 +88,7 @@ UcxPort::~UcxPort() {
     if (worker_) {
         for (const auto& peer : peers_)
             if (peer) disconnect(peer->rank);
+        receive_check_.stop();
         ucx_.ucp_worker_destroy(worker_);
     }
     memory_.remove_all();
@@ -147,10 +150,22 @@ void UcxPort::mark_failed(UcxPeer& peer, ucs_status_t status, bool own) {
                      Culprit::peer);
 }
 
+/// This rank receives no messages any more, and no present peer is to blame.
+void UcxPort::mark_all_failed() {
+    for (const auto& peer : peers_)
+        if (peer && !std::exchange(peer->failed, true))
+            events_.lost(peer->rank,
+                         "no message reaches it any more, because a process of its host was killed "
+                         "while it wrote to UCX's shared memory (TUTTI_TRANSPORT=shm,ucx avoids "
+                         "that)",
+                         Culprit::own);
+}
+
 void UcxPort::disconnect(Rank rank) {
     UcxPeer* peer = find(rank);
     if (!peer || !peer->endpoint) return;
     peer->failed = true;
+    if (!peer->slow) receive_check_.schedule();
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;

@@ -27,6 +27,7 @@
 #include "transports/ucx/payload.h"
 #include "transports/ucx/pool.h"
 #include "transports/ucx/queries.h"
+#include "transports/ucx/receive_check.h"
 
 namespace tutti::ucx {
 
@@ -40,7 +41,8 @@ class UcxPort final : public fabric::Port,
                       private fabric::SecondPath,
                       private fabric::PayloadMover {
 public:
-    UcxPort(const Library& ucx, PortEvents& events) : ucx_(ucx), events_(events), memory_(ucx) {}
+    UcxPort(const Library& ucx, PortEvents& events)
+        : ucx_(ucx), events_(events), memory_(ucx), receive_check_(ucx) {}
     ~UcxPort() override;
     /// Takes ownership of the context.
     Result<> open(ucp_context_h context);
@@ -72,7 +74,7 @@ private:
                            std::size_t bytes, unsigned way) override;
     bool move(void* context, std::byte* where) override;
 
-    static constexpr unsigned message_id = 0, piece_id = 1;
+    static constexpr unsigned message_id = 0, piece_id = 1, check_id = 2;
     /// Up to this size a payload always travels with its header, whatever UCX_RNDV_THRESH says.
     static constexpr std::size_t eager_bytes = 8192;
     /// Payloads up to this size are sent with their header as one piece: UCX sends one piece at
@@ -151,6 +153,7 @@ private:
     static void on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours);
     static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
     void mark_failed(UcxPeer& peer, ucs_status_t status, bool own);
+    void mark_all_failed();
     ucs_status_t make_endpoint(UcxPeer& peer, ucp_ep_h& endpoint) const;
     UcxPeer* find(Rank rank) const;
     UcxRequest& take_request(UcxPeer& peer, void* context, bool fetches);
@@ -181,6 +184,7 @@ private:
     ContextMemory memory_;
     ucp_datatype_t payload_type_ = 0;        // set if every network but sockets is shared memory
     std::unique_ptr<CudaMessages> devices_;  // set if UCX supports devices
+    ReceiveCheck receive_check_;
 };
 
 }  // namespace tutti::ucx
