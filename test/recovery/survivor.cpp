@@ -65,7 +65,7 @@ public:
         }
         doom_.reset();
         tutti_comm_destroy(ranks_.comm);
-        say(gone_ ? "gone" : left_out_ ? "left out" : "over");
+        say(gone_ ? "gone" : cut_off_ ? "cut off" : left_out_ ? "left out" : "over");
     }
 
 private:
@@ -114,6 +114,14 @@ private:
         if (tutti_last_error_rank() < 0)
             fail(std::string("this error has no rank: ") + tutti_last_error());
         return false;
+    }
+
+    /// Over UCX, a rank's death may leave another rank unable to receive. Then the rest goes on
+    /// without both.
+    bool is_cut_off(tutti_status status) {
+        if (status != TUTTI_ERR_PEER_LOST || tutti_last_error_rank() != ranks_.rank) return false;
+        over_ = cut_off_ = true;
+        return true;
     }
 
     std::vector<int> lost_ranks() const {
@@ -213,7 +221,7 @@ private:
             status = leavers_.empty() ? tutti_comm_shrink(ranks_.comm, &smaller)
                                       : tutti_comm_shrink_without(ranks_.comm, leavers_.data(),
                                                                   leavers_.size(), &smaller);
-            if (status != TUTTI_OK && ended_by_itself()) return;
+            if (status != TUTTI_OK && (ended_by_itself() || is_cut_off(status))) return;
         }
         need(status, "tutti_comm_shrink");
         go_on_with(smaller);
@@ -260,7 +268,7 @@ private:
     std::vector<int> leavers_;  // of the next smaller communicator
     int generation_ = 0, agreements_ = 0;
     std::string doing_ = "join";
-    bool over_ = false, left_out_ = false;
+    bool over_ = false, left_out_ = false, cut_off_ = false;
     bool all_joined_ = false;  // a death while ranks join is an error of the others
     std::mutex ends_;          // guards gone_, and an abort against the communicator's end
     bool gone_ = false;
