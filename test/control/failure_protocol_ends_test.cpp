@@ -161,6 +161,41 @@ TEST_CASE("who is late: a chain ends before the rank that asks, and in a circle"
     CHECK(late.chain(0).first == 1);
 }
 
+TEST_CASE("a rank that has destroyed its communicator answers for its agreements") {
+    Ranks ranks(3);
+    std::vector<std::unique_ptr<Consensus>> all;
+    AgreementCall call;
+    call.leavers = RankSet(3);
+    call.bits = 5;
+    for (const Rank rank : {0, 1, 2}) {
+        all.push_back(std::make_unique<Consensus>(rank, 3, 0, ranks[rank]));
+        all.back()->begin(call);
+    }
+    // The root decides, and dies before it has told rank 2. Rank 1 leaves, and its goodbye is lost
+    // with the root.
+    for (; !ranks.wire.empty(); ranks.wire.pop_front()) {
+        const Envelope e = ranks.wire.front();
+        if (e.to != 2) all[static_cast<std::size_t>(e.to)]->receive(e.from, e.message);
+    }
+    REQUIRE(all[1]->over());
+    ClosedAgreements closed;
+    closed.keep(0, all[1]->last_words());
+    Consensus& late = *all[2];
+    late.learn({.lost = {0}, .left = {}});
+    for (; !ranks.wire.empty(); ranks.wire.pop_front()) {
+        ControlMessage message = ranks.wire.front().message;
+        REQUIRE(ranks.wire.front().to == 1);
+        const auto answer = closed.answer(0, message.body);
+        REQUIRE(answer);
+        message.body = *answer;
+        late.receive(1, message);
+    }
+    REQUIRE(late.over());
+    CHECK(late.outcome().code == Code::ok);
+    CHECK(late.outcome().bits == 5);
+    CHECK(late.outcome().gone == all[1]->outcome().gone);
+}
+
 TEST_CASE("a rank that is lost itself: its agreements end at once, and the others hear nothing") {
     Ranks ranks(3);
     Consensus consensus(1, 3, 0, ranks[1]);

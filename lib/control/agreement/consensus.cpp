@@ -135,13 +135,20 @@ std::optional<Error> Consensus::exclusion() {
     return exclusion_;
 }
 
+// They say that this rank has left: its goodbye may be lost if a neighbour in the tree dies, and
+// the others must not wait for this rank.
 std::vector<AgreementMessage> Consensus::last_words() {
     const Lock lock(mutex_);
-    return agreements_.last_words();
+    std::vector<AgreementMessage> words = agreements_.last_words();
+    for (AgreementMessage& word : words) word.known.left.insert(rank_);
+    return words;
 }
 
 Bytes Consensus::encode_last_words() {
-    const std::vector<AgreementMessage> words = last_words();
+    const std::vector<AgreementMessage> words = [this] {
+        const Lock lock(mutex_);
+        return agreements_.last_words();
+    }();
     std::vector<Bytes> encoded;
     std::size_t bytes = 0;
     for (auto word = words.rbegin(); word != words.rend(); ++word) {
