@@ -17,12 +17,14 @@ OTHER_NAMES = {"": "text", "C": "c", "h": "c", "c++": "cpp", "cc": "cpp", "cxx":
 MARKS = {
     "continued": {"python"},  # continues the block of Python before it on the page
     "excerpt": {"cpp"},  # lines of a file of the tree, in its order
-    "other-library": {"c", "cpp", "python"},  # a program of the library that the page compares with tutti
+    "other-library": {"c", "cpp"},  # a program of the library that the page compares with tutti
 }
 
 
 # Libraries that only tools/setup-clients installs: the suite "clients" runs the programs that import one.
 CLIENTS = {"lightgbm", "ray", "torchft"}
+# Pages whose scripts for a shell tests run: python_blocks_test.py, and slurm_test.py with a Slurm.
+SCRIPT_PAGES = {"docs/how-to/clients.md", "docs/how-to/run-on-a-cluster.md"}
 
 
 @dataclasses.dataclass(frozen=True)

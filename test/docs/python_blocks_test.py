@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from blocks import CLIENTS, SOURCE, blocks_of, imported, pages
+from blocks import CLIENTS, SOURCE, blocks, blocks_of, imported, pages
 
 sys.path.insert(0, str(SOURCE / "test" / "clients"))
 import runs  # noqa: E402
@@ -17,6 +17,18 @@ from support import need_module, setUpModule  # noqa: E402, F401
 TIMEOUT_S = 300
 # PyPI has no torchcomms: its program runs with the stand-in.
 STAND_IN = str(runs.HERE / "stand_in")
+MPIRUN = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", 2)
+# The program whose name commands of the documents have.
+TRAIN = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+sums = torch.ones(1000)
+dist.all_reduce(sums)
+print(f"sum {sums[0]:g}", flush=True)
+dist.destroy_process_group()
+"""
 
 
 def programs():
@@ -37,6 +49,8 @@ def command(script, libraries):
         return [PYTHON, script]
     if "torchft" in libraries:
         return [PYTHON, runs.HERE / "replicas.py", script]
+    if "mpi4py" in libraries:
+        return [*MPIRUN, PYTHON, script]
     return [PYTHON, "-m", "tutti.run", "-n", 2, "--timeout", TIMEOUT_S, script]
 
 
@@ -60,6 +74,20 @@ class Cases(unittest.TestCase):
 class Programs(Cases):
     def test_each_runs_with_two_ranks(self):
         self.runs()
+
+
+class Scripts(unittest.TestCase):
+    def test_the_switch_to_tutti_under_torchrun(self):
+        script, = (block.text for block in blocks("sh") if block.page == "docs/how-to/clients.md")
+        install, *launch = script.splitlines()
+        # tools/setup-python has done the same.
+        self.assertRegex(install, r"^pip install \.( |$)")
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "train.py").write_text(TRAIN, encoding="utf-8")
+            done = runs.run(["sh", "-e", "-c", f"cd {folder}\n" + "\n".join(launch)], TIMEOUT_S)
+        self.assertEqual(done.status, 0, done)
+        self.assertEqual(done.out.count("sum 2"), 2, done)
+        self.assertIn("tutti answers to the name gloo", done.out + done.log)
 
 
 class Clients(Cases):

@@ -174,6 +174,19 @@ class SeveralHosts(OnSlurm):
         self.assertEqual(said.count(RIGHT), 4, said)
         self.assertIn("start the ranks with srun", said)
 
+    def test_the_guides_batch_script(self):
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "how-to" / "run-on-a-cluster.md"
+        text, = re.findall(r"(?s)```sh\n(#!.*?)```", page.read_text(encoding="utf-8"))
+        batch, program, out = (self.folder / name for name in ("batch", "program", "out"))
+        batch.write_text(text)
+        program.write_text(f"#!/bin/sh\nexec {' '.join(SOAKED)}\n")
+        program.chmod(0o755)
+        code, text = self.run_command("sbatch", "--wait", "--nodes=2", "--ntasks-per-node=2", "-D", str(self.folder),
+                                      "-o", str(out), str(batch))
+        said = out.read_text()
+        self.assertEqual(code, 0, text + said)
+        self.assertEqual(said.count(RIGHT), 1, said)
+
     def test_a_requeued_job(self):
         out = self.folder / "out"
         script = self.script("[ -n \"$SLURM_RESTART_COUNT\" ] || { scontrol requeue $SLURM_JOB_ID; exec sleep 60; }\n"
