@@ -30,8 +30,8 @@ std::string code_advice(const Error& error) {
                                culprit, named ? "does" : "do", named ? "it is" : "they are");
         case Code::peer_lost:
             return fmt::format(
-                "read the output of {}, whose end is the cause, then make a new "
-                "communicator",
+                "read the output of {}, whose end is the cause, then restart the job, or go on "
+                "without it (tutti_comm_shrink)",
                 culprit);
         case Code::aborted:
             return fmt::format("look at why {} aborted, then make a new communicator", culprit);
