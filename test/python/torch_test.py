@@ -298,6 +298,24 @@ class Shrinking(unittest.TestCase):
         self.assertEqual(["SHRINK ok" in text for text in told], [True, True, False, False], "\n".join(told))
 
 
+class Again(unittest.TestCase):
+    def test_processes_make_new_groups_after_an_abort(self):
+        done = support.run_ranks(2, "again.py")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        print(*re.findall(r"AGAIN (.*)", done.stdout)[:1], file=sys.stderr)
+        self.assertEqual(done.stdout.count("AGAIN"), 2, done.stdout + done.stderr)
+
+
+class Merging(unittest.TestCase):
+    def test_two_groups_become_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = support.run_ranks(4, "merging.py", TUTTI_TEST_FOLDER=folder)
+        if "MERGE this torch cannot" in done.stdout:
+            self.skipTest("this torch has no merge_remote_group")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("MERGED"), 4, done.stdout + done.stderr)
+
+
 class Building(unittest.TestCase):
     """The first use compiles the backend, once, whoever comes."""
 

@@ -273,6 +273,17 @@ c10::intrusive_ptr<c10d::Backend> Backend::make_part(
     return part ? made_of(std::move(part), options) : nullptr;
 }
 
+c10::intrusive_ptr<c10d::Backend> Backend::merge(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank, const int& size) {
+    constexpr bool one_launcher = false;
+    const Milliseconds timeout = options ? options->timeout : options_->timeout;
+    const std::string name = options ? options->group_name : std::string();
+    return made_of(Group::join(store, rank, size, timeout, "merged/" + name, options_->settings,
+                               one_launcher),
+                   options);
+}
+
 c10::intrusive_ptr<c10d::Backend> Backend::made_of(
     std::shared_ptr<Group> part, const c10::intrusive_ptr<c10d::Backend::Options>& options) const {
     auto own = c10::make_intrusive<Options>(options_->settings, options_->timeout);

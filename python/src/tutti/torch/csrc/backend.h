@@ -74,6 +74,12 @@ public:
     c10::intrusive_ptr<c10d::Backend> split(
         const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
         const c10::intrusive_ptr<c10d::Backend::Options>& options);
+    /// One group of several groups' ranks, which meet in this store. Collective over the new group,
+    /// in which this rank has that number. options: the name and the time-out.
+    c10::intrusive_ptr<c10d::Backend> merge(
+        const c10::intrusive_ptr<c10d::Store>& store,
+        const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank,
+        const int& size);
     bool supportsShrinking() const { return true; }
     /// A group without these ranks, which do not call. SHRINK_ABORT ends this group's operations
     /// first. Throws a CallError with PEER_LOST on all other ranks if a rank that is not in the
