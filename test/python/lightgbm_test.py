@@ -78,7 +78,7 @@ class LightGBM(unittest.TestCase):
                                   env=environment(TUTTI_RANK=str(rank), TUTTI_SIZE="2", TUTTI_STORE=store))
                  for rank in range(2)]
         try:
-            told = [process.communicate(timeout=support.TIMEOUT_S)[0] for process in ranks]
+            told = support.outputs(ranks)
         finally:
             for process in ranks:
                 process.kill()

@@ -105,6 +105,18 @@ def started(ranks, script, env, **how):
             process.wait()
 
 
+def outputs(processes):
+    """The output of each process. A process that does not end in time is killed, and its output says so."""
+    end, told = time.monotonic() + TIMEOUT_S, []
+    for process in processes:
+        try:
+            told.append(process.communicate(timeout=max(0.1, end - time.monotonic()))[0])
+        except subprocess.TimeoutExpired:
+            process.kill()
+            told.append(process.communicate()[0] + "\nwas killed, since it had not ended")
+    return told
+
+
 def run_ranks(ranks, script, timeout_s=TIMEOUT_S, **env):
     """The output of all ranks, and the exit status of the first that failed.
 

@@ -50,7 +50,7 @@ class Works(Cases):
         """Returns the output of ranks 1 and 0, which end by themselves; closes rank 0's input once rank 1 is gone."""
         with support.started(2, script, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT) as ranks:
-            told = [process.communicate(timeout=support.TIMEOUT_S)[0] for process in reversed(ranks)]
+            told = support.outputs(reversed(ranks))
         self.assertEqual([process.returncode for process in ranks], [0, 0], "\n".join(told))
         return [text.strip() for text in told]
 
@@ -256,7 +256,7 @@ class Faults(unittest.TestCase):
             with support.started(3, "faults.py", env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT) as ranks:
                 gone = support.ended(ranks[1])
-                told = [process.communicate(timeout=support.TIMEOUT_S)[0] for process in ranks]
+                told = support.outputs(ranks)
         self.assertEqual([process.returncode for process in ranks], [0, code, 0], "\n".join(told))
         return {rank: told[rank] for rank in (0, 2)}, gone
 
@@ -290,7 +290,7 @@ class Shrinking(unittest.TestCase):
     def test_survivors_go_on_in_a_smaller_group(self):
         with support.started(4, "shrinking.py", {}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT) as ranks:
-            told = [process.communicate(timeout=support.TIMEOUT_S)[0] for process in ranks]
+            told = support.outputs(ranks)
         if "SHRINK this torch cannot" in told[0]:
             self.skipTest("this torch has no shrink_group")
         self.assertEqual([process.returncode for process in ranks], [0, 0, -signal.SIGKILL, -signal.SIGKILL],

@@ -29,7 +29,7 @@ class Torchft(unittest.TestCase):
                                   env=environment(TORCHELASTIC_RUN_ID=f"replica-{rank}", CUDA_VISIBLE_DEVICES="",
                                                   TORCHELASTIC_RESTART_COUNT=str(rank))) for rank in range(3)]
         try:
-            told = [process.communicate(timeout=support.TIMEOUT_S)[0] for process in ranks]
+            told = support.outputs(ranks)
         finally:
             for process in ranks:
                 process.kill()
