@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/id_set.h"
 #include "control/agreement/agreements.h"
-#include "control/early_channels.h"
-#include "control/early_messages.h"
+#include "job/early_channels.h"
+#include "job/early_messages.h"
 #include "job/endpoint_client.h"
 #include "transport/peer_limits.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/early_channels.h"
+#include "job/early_channels.h"
 #include "support/catch.h"
 
 using namespace tutti;

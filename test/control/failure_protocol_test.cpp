@@ -1,8 +1,8 @@
 // The failure protocol among ranks without a network: every rank's words go into one queue.
 #include <limits>
 
-#include "control/early_messages.h"
 #include "control/failure_protocol_ranks.h"
+#include "job/early_messages.h"
 
 namespace {
 

@@ -3,9 +3,9 @@
 
 #include "control/control_message.h"
 #include "control/control_tree.h"
-#include "control/early_messages.h"
 #include "control/tree_message.h"
 #include "fuzz/catalog.h"
+#include "job/early_messages.h"
 
 namespace tutti::fuzz {
 namespace {
