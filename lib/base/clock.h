@@ -7,7 +7,13 @@
 
 namespace tutti {
 
+/// The time that now_ns() returns instead of the machine's: set by tests that simulate time, before
+/// they start threads. nullptr in production.
+inline constinit const int64_t* virtual_now_ns = nullptr;
+
 inline int64_t now_ns() {
+    if (virtual_now_ns != nullptr) [[unlikely]]
+        return *virtual_now_ns;
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
