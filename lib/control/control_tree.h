@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/fd.h"
+#include "control/control_links.h"
 #include "transport/peer_limits.h"
 #include "wait/reactor.h"
 
@@ -18,13 +19,9 @@ namespace tutti {
 /// Messages are framed by a 32-bit length, at most max_message_bytes. Any thread may call send and
 /// flood; they never block, but queue output that the kernel does not take. Handlers run on the
 /// reactor's thread.
-class ControlTree {
+class ControlTree : public ControlLinks {
 public:
     static constexpr std::size_t max_message_bytes = 64 * 1024;
-    /// A peer has one branch, and the branch's end means that the peer has ended. Two ranks may
-    /// open a detour to each other at once; after a detour's end, a new connection attempt tells
-    /// whether the peer has ended.
-    enum class LinkKind : uint8_t { branch, detour };
     struct Handlers {
         std::function<void(Rank from, ByteView message)> message;
         std::function<void(Rank peer, LinkKind kind, const std::string& cause)> closed;
@@ -42,21 +39,18 @@ public:
     };
 
     ControlTree(Reactor& reactor, Handlers handlers, const PeerLimits& limits = {});
-    ~ControlTree();
+    ~ControlTree() override;
     ControlTree(const ControlTree&) = delete;
 
     /// Takes over an authenticated connection. `invalid`: the peer has a branch already, or too
     /// many connections.
     Result<> attach(Rank peer, UniqueFd fd, LinkKind kind);
-    /// False: no connection to that peer takes messages any more, or there was none.
-    bool send(Rank to, ByteView message);
-    void flood(ByteView message, Rank except);
+    bool send(Rank to, ByteView message) override;
+    void flood(ByteView message, Rank except) override;
     /// The same, and to retired peers, too.
     void flood_last(ByteView message);
-    /// The peer takes no more messages; the messages that it has sent are still read.
-    void retire(Rank peer);
-    /// The peer sends no more messages.
-    void finish(Rank peer);
+    void retire(Rank peer) override;
+    void finish(Rank peer) override;
     /// True if every peer is finished.
     bool finished();
     /// True when the kernel has taken all queued output, except output for finished peers.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "control/bootstrap.h"
-#include "control/control_tree.h"
+#include "control/control_links.h"
 
 namespace tutti {
 
@@ -19,7 +19,7 @@ namespace tutti {
 /// only the machine is called.
 class Assembly {
 public:
-    explicit Assembly(ControlTree& control) : control_(control) {}
+    explicit Assembly(ControlLinks& control) : control_(control) {}
 
     /// Called before all other functions, except fail(), fail_start() and complete().
     void begin(Bootstrap::Self self);
@@ -59,7 +59,7 @@ public:
 private:
     void step(const std::function<void()>& step);
 
-    ControlTree& control_;
+    ControlLinks& control_;
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::optional<Bootstrap> bootstrap_;

@@ -52,10 +52,17 @@ void ChannelOpener::open_all() {
 }
 
 void ChannelOpener::open(const OpeningRequest& wanted) {
-    if (!wanted.channel) return router_.open_detour(wanted.detour);
+    if (!wanted.channel) return open_detour(wanted.detour);
     const ChannelId& id = *wanted.channel;
     if (clients_.still_wanted(id))
         clients_.connected(id, connector_.open(id, Deadline::after_ms(contact_ms)));
+}
+
+void ChannelOpener::open_detour(Rank to) {
+    const Result<> opened = router_.is_gone(to)
+                                ? fail_rank(Code::peer_lost, to, "rank {} is gone", to)
+                                : dialer_.open(to);
+    if (!opened) router_.cut_off(to, opened.error());
 }
 
 void ChannelOpener::wait_until_idle(int64_t most_ms) {

@@ -10,6 +10,7 @@
 
 #include "job/client_table.h"
 #include "job/connecting/connector.h"
+#include "job/connecting/detour_dialer.h"
 #include "job/connecting/detours.h"
 #include "job/control_router.h"
 #include "wait/wakeups.h"
@@ -22,10 +23,12 @@ namespace tutti {
 class ChannelOpener {
 public:
     ChannelOpener(ClientTable& clients, const Connector& connector, Detours& detours,
-                  ControlRouter& router, Wakeups& wakeups, const std::atomic<bool>& leaving)
+                  DetourDialer& dialer, ControlRouter& router, Wakeups& wakeups,
+                  const std::atomic<bool>& leaving)
         : clients_(clients),
           connector_(connector),
           detours_(detours),
+          dialer_(dialer),
           router_(router),
           wakeups_(wakeups),
           leaving_(leaving) {}
@@ -46,10 +49,12 @@ private:
     };
     std::optional<OpeningRequest> begin_next();
     void open(const OpeningRequest& wanted);
+    void open_detour(Rank to);
 
     ClientTable& clients_;
     const Connector& connector_;
     Detours& detours_;
+    DetourDialer& dialer_;
     ControlRouter& router_;
     Wakeups& wakeups_;
     const std::atomic<bool>& leaving_;

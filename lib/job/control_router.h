@@ -2,21 +2,18 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "base/bytes.h"
-#include "base/fd.h"
 #include "base/result.h"
-#include "config/config.h"
-#include "control/control_tree.h"
+#include "control/control_links.h"
 #include "control/loss_table.h"
 #include "control/tree_message.h"
 #include "job/assembly.h"
 #include "job/client_table.h"
 #include "job/connecting/detours.h"
-#include "job/connecting/transport_set.h"
-#include "net/acceptor.h"
 
 namespace tutti {
 
@@ -26,22 +23,23 @@ namespace tutti {
 ///
 /// The clients' lock guards the losses, so that a communicator that is added hears of each loss
 /// exactly once. send() takes no lock of this class: callers hold locks of communicators.
+///
+/// It does no I/O: its owner carries events in (a message, an accepted or a closed link, a detour
+/// that could not be opened), and the links carry messages out.
 class ControlRouter {
 public:
-    ControlRouter(const Config& config, ControlTree& control, Assembly& assembly, Detours& detours,
-                  ClientTable& clients, const TransportSet& transports,
-                  const std::atomic<bool>& leaving)
-        : config_(config),
-          control_(control),
-          assembly_(assembly),
-          detours_(detours),
-          clients_(clients),
-          transports_(transports),
-          leaving_(leaving) {}
+    struct RouterParts {
+        ControlLinks& links;
+        Assembly& assembly;
+        Detours& detours;
+        ClientTable& clients;
+        /// Tells the transports that a peer is gone. Called with the clients' lock held.
+        std::function<void(Rank)> peer_gone;
+        const std::atomic<bool>& leaving;
+    };
 
-    /// Accepts connections of other ranks on that host's address, which this returns with its port.
-    Result<std::string> listen(const std::string& host, Reactor& reactor);
-    void stop_listening() { acceptor_.reset(); }
+    ControlRouter(Rank rank, Rank size, RouterParts parts)
+        : rank_(rank), size_(size), parts_(std::move(parts)) {}
 
     /// Sends to any rank of the job. For a detour its record must be known (PeerDirectory), or the
     /// store must answer. Any thread may call this.
@@ -51,12 +49,16 @@ public:
     /// The peer's process is gone, or its connection broke: tells every rank but `except`. Any
     /// thread may call this.
     void mark_lost(Rank peer, const std::string& cause, Rank except = nobody);
-    /// Opens a detour; if that fails, notes that there is no way to that rank. It blocks.
-    void open_detour(Rank to);
+    /// True if no detour to that rank must be opened, because it has ended.
+    bool is_gone(Rank rank);
+    /// A detour to that rank could not be opened: there is no way to it any more.
+    void cut_off(Rank peer, const Error& why);
 
-    // Called by the control tree, on the reactor's thread.
+    // Called by the control tree and its listener, on the reactor's thread.
     void handle_message(Rank from, ByteView bytes);
-    void link_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause);
+    /// Another rank has opened this link, which takes messages already.
+    void link_accepted(Rank peer, ControlLinks::LinkKind kind);
+    void link_closed(Rank peer, ControlLinks::LinkKind kind, const std::string& cause);
 
     /// Leaving will not wait for that rank: it is lost, or does not answer.
     void stop_waiting_for(Rank rank);
@@ -65,24 +67,15 @@ public:
     bool drop_links_not_waited_for();
 
 private:
-    bool in_job(Rank rank) const { return rank >= 0 && rank < config_.size; }
-    void accept(UniqueFd fd, ByteView hello);
     void handle_control(const TreeMessage& message);
     void handle_returned(const TreeMessage& message);
     void handle_leaving(Rank from);
     bool pass_on(Rank to, ByteView message);
     void pass_losses_on(Rank lost);
-    void cut_off(Rank peer, const Error& why);
 
-    const Config& config_;
-    ControlTree& control_;
-    Assembly& assembly_;
-    Detours& detours_;
-    ClientTable& clients_;
-    const TransportSet& transports_;
-    const std::atomic<bool>& leaving_;
-    std::unique_ptr<net::Acceptor> acceptor_;
-    LossTable losses_{config_.rank, config_.size};  // the clients' lock guards it
+    const Rank rank_, size_;
+    const RouterParts parts_;
+    LossTable losses_{rank_, size_};  // the clients' lock guards it
 };
 
 }  // namespace tutti

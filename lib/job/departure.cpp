@@ -32,7 +32,7 @@ bool Departure::leave_once(Deadline deadline) {
 void Departure::finish_detours(Deadline deadline) {
     const auto patience =
         Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(last_detours_ms)));
-    detours_.end_by(patience);
+    dialer_.end_by(patience);
     Pace pace(patience, {.sleep_us = 100});
     while (detours_.next() != nobody) {
         service_.pump();

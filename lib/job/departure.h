@@ -7,6 +7,7 @@
 #include "control/control_tree.h"
 #include "job/assembly.h"
 #include "job/channel_opener.h"
+#include "job/connecting/detour_dialer.h"
 #include "job/connecting/detours.h"
 #include "job/connecting/transport_set.h"
 #include "job/control_router.h"
@@ -20,12 +21,13 @@ namespace tutti {
 class Departure {
 public:
     Departure(ControlTree& control, const Assembly& assembly, TransportSet& transports,
-              Detours& detours, ControlRouter& router, ChannelOpener& opener,
+              Detours& detours, DetourDialer& dialer, ControlRouter& router, ChannelOpener& opener,
               ServiceThread& service, std::atomic<bool>& leaving)
         : control_(control),
           assembly_(assembly),
           transports_(transports),
           detours_(detours),
+          dialer_(dialer),
           router_(router),
           opener_(opener),
           service_(service),
@@ -43,6 +45,7 @@ private:
     const Assembly& assembly_;
     TransportSet& transports_;
     Detours& detours_;
+    DetourDialer& dialer_;
     ControlRouter& router_;
     ChannelOpener& opener_;
     ServiceThread& service_;

@@ -48,12 +48,16 @@ Endpoint::Endpoint(const Config& config, const std::string& generation, bool hos
       assembly_(control_),
       connector_(config_.rank, identity_.host, static_cast<uint32_t>(config_.nrings), transports_,
                  directory_),
-      detours_(config_, directory_, control_, wakeups_, leaving_),
-      router_(config_, control_, assembly_, detours_, clients_, transports_, leaving_),
-      opener_(clients_, connector_, detours_, router_, wakeups_, leaving_),
+      detours_([this] { wakeups_.wake_service(); }),
+      dialer_(config_, directory_, control_, detours_, leaving_),
+      router_(config_.rank, config_.size,
+              {control_, assembly_, detours_, clients_,
+               [this](Rank peer) { transports_.peer_gone(peer); }, leaving_}),
+      listener_(config_, control_, assembly_, router_),
+      opener_(clients_, connector_, detours_, dialer_, router_, wakeups_, leaving_),
       service_(wakeups_, clients_, opener_, assembly_),
-      departure_(control_, assembly_, transports_, detours_, router_, opener_, service_, leaving_) {
-}
+      departure_(control_, assembly_, transports_, detours_, dialer_, router_, opener_, service_,
+                 leaving_) {}
 
 Endpoint::~Endpoint() {
     leave(Deadline::after_ms(leave_ms));
@@ -64,9 +68,10 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
                                                  std::shared_ptr<Store> own_store) {
     std::shared_ptr<Endpoint> endpoint(new Endpoint(config, generation, own_store != nullptr));
     Endpoint& own = *endpoint;
-    Joiner joiner({own.config_, own.identity_, own.directory_, own.wakeups_, own.control_,
-                   own.assembly_, own.transports_, own.connector_, own.router_, own.service_, own},
-                  generation);
+    Joiner joiner(
+        {own.config_, own.identity_, own.directory_, own.wakeups_, own.control_, own.assembly_,
+         own.transports_, own.connector_, own.listener_, own.service_, own},
+        generation);
     // Other ranks wait for this one, so every failure must be caught and reported.
     auto joined = catching([&] { return joiner.join(std::move(own_store)); });
     if (!joined) {
@@ -83,7 +88,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
 void Endpoint::leave(Deadline deadline) {
     if (!departure_.leave_once(deadline)) return;
     service_.stop();
-    router_.stop_listening();
+    listener_.stop();
     control_.close();
     directory_.withdraw_will();
     directory_.withdraw_records(deadline);

@@ -18,8 +18,10 @@
 #include "job/channel_opener.h"
 #include "job/client_table.h"
 #include "job/connecting/connector.h"
+#include "job/connecting/detour_dialer.h"
 #include "job/connecting/detours.h"
 #include "job/connecting/transport_set.h"
+#include "job/control_listener.h"
 #include "job/control_router.h"
 #include "job/departure.h"
 #include "job/endpoint_client.h"
@@ -145,7 +147,9 @@ private:
     const Connector connector_;
     ClientTable clients_;
     Detours detours_;
+    DetourDialer dialer_;
     ControlRouter router_;
+    ControlListener listener_;
     ChannelOpener opener_;
     ServiceThread service_;
     Departure departure_;

@@ -146,7 +146,7 @@ Error Joiner::report_failure(Error error) {
     if (!parts_.directory.published()) {
         parts_.transports.close(Deadline::after_ms(close_ms));
         parts_.transports.clear();
-        parts_.router.stop_listening();
+        parts_.listener.stop();
     }
     if (may_publish_) notice_.publish(parts_.directory.store(), error);
     return error;
@@ -235,7 +235,7 @@ Result<> Joiner::begin_assembly(std::string_view tuning) {
     }
     TUTTI_ASSIGN(const std::string host, own_address(config_, usual_address_));
     TUTTI_ASSIGN(const std::string address,
-                 named(config_.rank, parts_.router.listen(host, parts_.wakeups.reactor())));
+                 named(config_.rank, parts_.listener.listen(host, parts_.wakeups.reactor())));
     const PeerRecord record = own_record(address);
     if (record.exchanges_records) self.record = record.encode();
     const auto fits = named(config_.rank, check_length(config_.rank, self.record));

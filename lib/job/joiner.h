@@ -12,7 +12,7 @@
 #include "job/connecting/connector.h"
 #include "job/connecting/parent_search.h"
 #include "job/connecting/transport_set.h"
-#include "job/control_router.h"
+#include "job/control_listener.h"
 #include "job/records/failure_notice.h"
 #include "job/records/join_watch.h"
 #include "job/records/peer_directory.h"
@@ -44,7 +44,7 @@ public:
         Assembly& assembly;
         TransportSet& transports;
         const Connector& connector;
-        ControlRouter& router;
+        ControlListener& listener;
         ServiceThread& service;
         ChannelSink& sink;  // of the transports
     };

@@ -1,33 +1,24 @@
-// Connections around gone ranks of the control tree.
+// The detours that are wanted around gone ranks of the control tree, and the messages that wait for
+// them.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <mutex>
+#include <utility>
 
-#include "base/clock.h"
-#include "base/fd.h"
-#include "base/result.h"
-#include "config/config.h"
-#include "control/control_tree.h"
+#include "control/control_links.h"
 #include "control/detour_queue.h"
-#include "job/records/peer_directory.h"
-#include "wait/wakeups.h"
 
 namespace tutti {
 
 /// A message that finds no way along the tree waits here until the thread that serves the reactor
-/// has connected to its destination, because callers hold locks of communicators. Any thread may
-/// call any function; one at a time calls open(). With the mutex held, only the control tree's
-/// queues are called.
+/// has connected to its destination (DetourDialer), because callers hold locks of communicators.
+/// Any thread may call any function. With the mutex held, only the control tree's queues are
+/// called.
 class Detours {
 public:
-    Detours(const Config& config, PeerDirectory& directory, ControlTree& control, Wakeups& wakeups,
-            const std::atomic<bool>& leaving)
-        : config_(config),
-          directory_(directory),
-          control_(control),
-          wakeups_(wakeups),
-          leaving_(leaving) {}
+    /// wake: called after a detour was asked for, without the mutex; it makes that thread look.
+    explicit Detours(std::function<void()> wake) : wake_(std::move(wake)) {}
 
     /// Takes the message if others wait for that rank: they go first.
     bool add_behind_others(Rank to, Bytes& message);
@@ -37,25 +28,15 @@ public:
     void request(Rank to);
     /// A rank to which a connection is wanted; nobody if there is none.
     Rank next();
-    /// Connects to that rank, and sends its waiting messages. `peer_lost` of that rank: no process
-    /// listens there any more.
-    Result<> open(Rank to);
+    /// That rank is connected now: sends it its waiting messages, and asks for nothing more.
+    void opened(Rank to, ControlLinks& links);
     /// Closes the way to that rank, because there is none, and drops its messages.
     void close(Rank to);
-    /// Sets one deadline for all detours that are still wanted, as this rank leaves.
-    void end_by(Deadline deadline);
 
 private:
-    Result<UniqueFd> connect(Rank to, Deadline deadline);
-
-    const Config& config_;
-    PeerDirectory& directory_;
-    ControlTree& control_;
-    Wakeups& wakeups_;
-    const std::atomic<bool>& leaving_;
-    std::mutex mutex_;  // guards the members below
+    const std::function<void()> wake_;
+    std::mutex mutex_;  // guards the next member
     DetourQueue queue_;
-    Deadline end_;
 };
 
 }  // namespace tutti
