@@ -20,6 +20,8 @@ public:
     /// False: no connection to that peer takes messages any more, or there was none.
     virtual bool send(Rank to, ByteView message) = 0;
     virtual void flood(ByteView message, Rank except) = 0;
+    /// True while a connection to that peer has not ended: messages may still come over it.
+    virtual bool connected(Rank peer) = 0;
     /// The peer takes no more messages; the messages that it has sent are still read.
     virtual void retire(Rank peer) = 0;
     /// The peer sends no more messages.

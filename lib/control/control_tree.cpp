@@ -84,6 +84,11 @@ ControlTree::LinkPtr ControlTree::find(Rank peer) {
     return usable ? found->second : nullptr;
 }
 
+bool ControlTree::connected(Rank peer) {
+    const std::lock_guard lock(mutex_);
+    return links_.count(peer) > 0;
+}
+
 void ControlTree::mark(Rank peer, bool Link::*what) {
     const std::lock_guard lock(mutex_);
     const auto [first, last] = links_.equal_range(peer);

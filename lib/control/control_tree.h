@@ -49,6 +49,7 @@ public:
     void flood(ByteView message, Rank except) override;
     /// The same, and to retired peers, too.
     void flood_last(ByteView message);
+    bool connected(Rank peer) override;
     void retire(Rank peer) override;
     void finish(Rank peer) override;
     /// True if every peer is finished.

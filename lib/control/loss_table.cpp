@@ -13,11 +13,6 @@ bool LossTable::mark_lost(Rank peer, std::string cause) {
     return left_.count(peer) == 0 && lost_.emplace(peer, std::move(cause)).second;
 }
 
-bool LossTable::cut_off(Rank peer, bool ended) {
-    cut_off_.insert(peer);
-    return ended && unreachable_.insert(peer).second;
-}
-
 bool LossTable::detour_ended(Rank peer) {
     return !is_gone(peer) && ++ended_detours_[peer] <= most_ended_detours;
 }

@@ -26,10 +26,11 @@ public:
     bool mark_lost(Rank peer, std::string cause);
     /// That rank has said that its process ends in order.
     void note_leaving(Rank peer) { left_.insert(peer); }
-    /// No message can reach that rank. ended: no process listens there any more. True if the caller
-    /// must tell the communicators that the rank is unreachable. The next rank may have
-    /// changed.
-    bool cut_off(Rank peer, bool ended);
+    /// No message can reach that rank. The next rank may have changed.
+    void cut_off(Rank peer) { cut_off_.insert(peer); }
+    /// No process listens there any more. True if that is new: then the caller tells the
+    /// communicators.
+    bool note_unreachable(Rank peer) { return unreachable_.insert(peer).second; }
     /// A detour to that rank has ended. True if the caller must connect again: the process has
     /// ended only if no process listens there.
     bool detour_ended(Rank peer);

@@ -96,10 +96,12 @@ void ControlRouter::link_accepted(Rank peer, ControlLinks::LinkKind kind) {
 
 void ControlRouter::link_closed(Rank peer, ControlLinks::LinkKind kind, const std::string& cause) {
     if (parts_.leaving) return;
-    if (kind == ControlLinks::LinkKind::branch)
-        return mark_lost(peer, fmt::format("its process ended ({})", cause));
     const auto lock = parts_.clients.hold();
-    if (losses_.detour_ended(peer)) parts_.detours.request(peer);
+    if (kind == ControlLinks::LinkKind::branch)
+        mark_lost(peer, fmt::format("its process ended ({})", cause));
+    else if (losses_.detour_ended(peer))
+        parts_.detours.request(peer);
+    if (!parts_.links.connected(peer) && ending_.erase(peer) > 0) note_unreachable(peer);
 }
 
 // Floods the loss even while this rank leaves: in some communicators no remaining member has a
@@ -146,9 +148,20 @@ void ControlRouter::cut_off(Rank peer, const Error& why) {
               why.message);
     const auto lock = parts_.clients.hold();
     parts_.detours.close(peer);
-    const bool unreachable = losses_.cut_off(peer, why.code == Code::peer_lost && why.rank == peer);
+    const bool ended = why.code == Code::peer_lost && why.rank == peer;
+    losses_.cut_off(peer);
     pass_losses_on(nobody);
-    if (unreachable) parts_.clients.unreachable(peer);
+    if (!ended) return;
+    // Its goodbye may still be on its way over another link, which ends after it.
+    if (parts_.links.connected(peer))
+        ending_.insert(peer);
+    else
+        note_unreachable(peer);
+}
+
+// With the clients' lock held.
+void ControlRouter::note_unreachable(Rank peer) {
+    if (losses_.note_unreachable(peer)) parts_.clients.unreachable(peer);
 }
 
 void ControlRouter::stop_waiting_for(Rank rank) {

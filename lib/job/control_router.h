@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -72,10 +73,13 @@ private:
     void handle_leaving(Rank from);
     bool pass_on(Rank to, ByteView message);
     void pass_losses_on(Rank lost);
+    void note_unreachable(Rank peer);
 
     const Rank rank_, size_;
     const RouterParts parts_;
-    LossTable losses_{rank_, size_};  // the clients' lock guards it
+    // The clients' lock guards the members below.
+    LossTable losses_{rank_, size_};
+    std::set<Rank> ending_;  // have ended, but a link's last messages may still come
 };
 
 }  // namespace tutti

@@ -98,7 +98,8 @@ private:
             return;
         }
         queue(rank).close(to);
-        losses(rank).cut_off(to, true);
+        losses(rank).cut_off(to);
+        losses(rank).note_unreachable(to);
         tell_next(rank, nobody);
     }
 
@@ -183,13 +184,14 @@ TEST_CASE("losses: the next rank is not gone nor cut off, and is told of all") {
     tell = losses.for_next(1);
     CHECK((tell.next == 3 && tell.lost == std::vector<Rank>{1}));
     // Its host does not answer: that is no end, but there is another next rank.
-    CHECK_FALSE(losses.cut_off(3, false));
+    losses.cut_off(3);
     CHECK_FALSE(losses.is_gone(3));
     tell = losses.for_next(nobody);
     CHECK((tell.next == 4 && tell.lost == std::vector<Rank>{0, 1}));
     CHECK(losses.for_next(nobody).lost.empty());
-    CHECK(losses.cut_off(4, true));
-    CHECK_FALSE(losses.cut_off(4, true));
+    losses.cut_off(4);
+    CHECK(losses.note_unreachable(4));
+    CHECK_FALSE(losses.note_unreachable(4));
     CHECK(losses.unreachable() == std::set<Rank>{4});
     CHECK(losses.for_next(nobody).next == nobody);
 }
