@@ -1,0 +1,133 @@
+#include "simulation/checks.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "simulation/rank.h"
+#include "simulation/world.h"
+
+namespace simulation {
+namespace {
+
+// A waiting thread looks at its clocks every 10 ms, and makes its part without looking.
+constexpr int64_t slack_ns = 500 * ms;
+constexpr std::size_t most_named = 20;  // broken invariants of one run
+
+}  // namespace
+
+std::string Outcome::text() const {
+    return fmt::format("{} bits {:x} id {:x} gone [{}]", code_name(code), bits, id,
+                       fmt::join(gone, " "));
+}
+
+void Checks::add(std::string text) {
+    world_.note("BROKEN: {}", text);
+    if (broken_.size() < most_named) broken_.push_back(std::move(text));
+}
+
+bool Checks::is_gone(uint32_t comm, Rank rank) const {
+    return !world_.rank(rank).is_alive() || world_.rank(rank).is_leaving() ||
+           left_.count({comm, rank}) > 0;
+}
+
+void Checks::error(Rank rank, uint32_t comm, const std::vector<Rank>& members, const Error& error) {
+    const Rank named =
+        error.rank == nobody ? nobody : members[static_cast<std::size_t>(error.rank)];
+    const bool slow = world_.scenario().is_slow();
+    switch (error.code) {
+        case Code::peer_lost:
+            if (named != nobody && !is_gone(comm, named) && left_out_.count({comm, named}) == 0)
+                fail("rank {} takes rank {} for lost, which is alive: {}", rank, named,
+                     error.message);
+            return;
+        case Code::timeout:
+            // A rank that dies after its goodbye may have taken its last data with it.
+            if (!slow && (named == nobody || !world_.rank(named).is_dead()))
+                fail("rank {} times out although no rank is slow: {}", rank, error.message);
+            return;
+        case Code::revoked:
+            if (revoked_.count(comm) == 0 && left_out_.count({comm, rank}) == 0)
+                fail("rank {}: communicator {} is revoked, but by no rank: {}", rank, comm,
+                     error.message);
+            return;
+        case Code::mismatch:
+        case Code::no_memory:
+            return;
+        case Code::system:
+            if (world_.scenario().bad_parts_percent == 0)
+                fail("rank {}: {}: {}", rank, code_name(error.code), error.message);
+            return;
+        default:
+            fail("rank {}: {}: {}", rank, code_name(error.code), error.message);
+    }
+}
+
+void Checks::outcome(Rank rank, uint32_t comm, uint64_t call, const Outcome& outcome) {
+    if (world_.rank(rank).is_dead()) return;
+    Outcome& kept = outcomes_[{comm, call}][rank] = outcome;
+    kept.at_ns = world_.now();
+    if (outcome.code != Code::ok) return;
+    for (const Rank gone : outcome.gone)
+        if (!is_gone(comm, gone) && left_out_.count({comm, gone}) == 0)
+            fail("rank {}: call {} of communicator {} excludes rank {}, which is alive", rank, call,
+                 comm, gone);
+    if (std::find(outcome.gone.begin(), outcome.gone.end(), rank) != outcome.gone.end())
+        fail("rank {}: call {} of communicator {} succeeds without it", rank, call, comm);
+}
+
+void Checks::deadline(Rank rank, int64_t began_ns, std::string_view call) {
+    const auto stopped = stopped_ns_.find(rank);
+    const int64_t excused = stopped == stopped_ns_.end() ? 0 : stopped->second;
+    const int64_t waited = world_.now() - began_ns;
+    if (waited > world_.scenario().timeout_ms * ms + slack_ns + excused)
+        fail("rank {}: {} hangs: it has taken {} ms", rank, call, waited / ms);
+}
+
+void Checks::lost(Rank rank, Rank peer) {
+    if (world_.rank(peer).is_alive() && !world_.rank(peer).is_leaving())
+        fail("rank {} takes rank {} for lost, which is alive", rank, peer);
+}
+
+// The rank ended in order before the others had that outcome, which excludes it.
+bool Checks::had_left(Rank rank, const Outcome& without) const {
+    const auto& gone = without.gone;
+    return std::find(gone.begin(), gone.end(), rank) != gone.end() &&
+           !world_.rank(rank).is_alive() && world_.rank(rank).ended_ns() <= without.at_ns;
+}
+
+// An error beside a success is right only if that rank gave up at its deadline, or was left out.
+void Checks::compare(uint32_t comm, uint64_t call, const std::map<Rank, Outcome>& outcomes) {
+    std::vector<const std::pair<const Rank, Outcome>*> counted;
+    for (const auto& entry : outcomes) {
+        const bool succeeded = entry.second.code == Code::ok;
+        if (world_.rank(entry.first).is_dead()) continue;  // it may have had a decision alone
+        if (!succeeded && (world_.scenario().is_slow() || left_out_.count({comm, entry.first}) > 0))
+            continue;
+        counted.push_back(&entry);
+    }
+    for (const auto* one : counted) {
+        for (const auto* other : counted) {
+            if (one->first >= other->first || one->second.equals(other->second)) continue;
+            if (had_left(one->first, other->second) || had_left(other->first, one->second)) {
+                ++lost_decisions_;
+                continue;
+            }
+            return fail("call {} of communicator {}: rank {} gets {}, rank {} gets {}", call, comm,
+                        one->first, one->second.text(), other->first, other->second.text());
+        }
+    }
+}
+
+void Checks::end() {
+    for (const auto& [which, outcomes] : outcomes_) compare(which.first, which.second, outcomes);
+    for (Rank number = 0; number < world_.scenario().size; ++number) {
+        const SimRank& rank = world_.rank(number);
+        if (rank.is_alive()) fail("rank {} has not ended", number);
+        if (!rank.is_dead() && rank.open_comms() > 0)
+            fail("rank {} has ended with {} communicators", number, rank.open_comms());
+    }
+    if (world_.network().open_links() > 0) fail("{} links are left", world_.network().open_links());
+}
+
+}  // namespace simulation

@@ -1,0 +1,79 @@
+// The invariants of a run, and the outcomes of calls that they compare.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/types.h"
+
+namespace simulation {
+
+using namespace tutti;
+
+class World;
+
+/// An agreement's or a shrink's outcome on one rank. Ranks are the job's.
+struct Outcome {
+    Code code = Code::ok;
+    uint64_t bits = 0;
+    uint32_t id = 0;  // of the smaller communicator; 0: no shrink
+    std::vector<Rank> gone;
+    int64_t at_ns = 0;
+    bool equals(const Outcome& other) const {
+        return code == other.code && bits == other.bits && id == other.id && gone == other.gone;
+    }
+    std::string text() const;
+};
+
+class Checks {
+public:
+    explicit Checks(World& world) : world_(world) {}
+
+    template <typename... Args>
+    void fail(fmt::format_string<Args...> text, Args&&... args) {
+        add(fmt::format(text, std::forward<Args>(args)...));
+    }
+    const std::vector<std::string>& broken() const { return broken_; }
+    /// Pairs of ranks with different successes, of which one had left: its goodbye with the
+    /// decision was lost with a neighbour that had died.
+    uint64_t lost_decisions() const { return lost_decisions_; }
+
+    /// A rank's call has ended with that error; ranks are the communicator's.
+    void error(Rank rank, uint32_t comm, const std::vector<Rank>& members, const Error& error);
+    /// The outcome of a communicator's n-th agreement call.
+    void outcome(Rank rank, uint32_t comm, uint64_t call, const Outcome& outcome);
+    /// A call that began at that time must have ended by now.
+    void deadline(Rank rank, int64_t began_ns, std::string_view call);
+    /// A rank takes another for lost.
+    void lost(Rank rank, Rank peer);
+    void destroyed(Rank rank, uint32_t comm) { left_.insert({comm, rank}); }
+    void revoked(uint32_t comm) { revoked_.insert(comm); }
+    void left_out(uint32_t comm, Rank rank) { left_out_.insert({comm, rank}); }
+    void stopped(Rank rank, int64_t for_ns) { stopped_ns_[rank] += for_ns; }
+    /// After the last event.
+    void end();
+
+private:
+    bool is_gone(uint32_t comm, Rank rank) const;
+    bool had_left(Rank rank, const Outcome& without) const;
+    void add(std::string text);
+    void compare(uint32_t comm, uint64_t call, const std::map<Rank, Outcome>& outcomes);
+
+    World& world_;
+    std::vector<std::string> broken_;
+    std::map<std::pair<uint32_t, uint64_t>, std::map<Rank, Outcome>> outcomes_;
+    std::set<std::pair<uint32_t, Rank>> left_, left_out_;
+    std::set<uint32_t> revoked_;
+    std::map<Rank, int64_t> stopped_ns_;
+    uint64_t lost_decisions_ = 0;
+};
+
+}  // namespace simulation
