@@ -42,15 +42,17 @@ struct Net {
         (*this)[rank].learn(facts, out);
         post(rank, out);
     }
+    void run_once() {
+        if (wire.empty()) return;
+        const auto [from, one] = wire.front();
+        wire.pop_front();
+        if (gone(one.to)) return;
+        AgreementOutputs out;
+        (*this)[one.to].receive(from, one.message, out);
+        post(one.to, out);
+    }
     void run() {
-        while (!wire.empty()) {
-            const auto [from, one] = wire.front();
-            wire.pop_front();
-            if (gone(one.to)) continue;
-            AgreementOutputs out;
-            (*this)[one.to].receive(from, one.message, out);
-            post(one.to, out);
-        }
+        while (!wire.empty()) run_once();
     }
     void tick() {
         now_ns += 2'000'000'000;
@@ -88,6 +90,42 @@ TEST_CASE("agreements: calls have the same numbers everywhere, and few are kept"
     }
     AgreementOutputs out;
     CHECK(net[0].begin_round({.leavers = RankSet(5)}, 0, out) == agreement_instance(20, 1));
+}
+
+TEST_CASE("agreements: a rank that is left out later still gets an earlier decision") {
+    Net net(3);
+    for (const Rank rank : {0, 1, 2}) net.begin(rank);
+    // The root decides, and its message to rank 2 is lost.
+    const auto is_for_2 = [](const auto& sent) { return sent.second.to == 2; };
+    for (int turns = 0; turns < 3; ++turns) {
+        std::erase_if(net.wire, is_for_2);
+        net.run_once();
+    }
+    std::erase_if(net.wire, is_for_2);
+    REQUIRE(
+        (net.code(0) == Code::ok && net.code(1) == Code::ok && net.code(2) == Code::in_progress));
+    // The others leave rank 2 out of their next call, which takes several rounds.
+    AgreementCall call;
+    call.leavers = RankSet(3);
+    call.leavers.insert(2);
+    for (int round = 0; round < 6; ++round) {
+        for (const Rank rank : {0, 1}) {
+            AgreementOutputs out;
+            round == 0 ? net[rank].begin(call, net.now_ns, out)
+                       : net[rank].begin_round(call, net.now_ns, out);
+            net.post(rank, out);
+        }
+        while (!net.wire.empty()) {
+            std::erase_if(net.wire, is_for_2);
+            net.run_once();
+        }
+        REQUIRE((net.code(0) == Code::ok && net.code(1) == Code::ok));
+        CHECK(net[0].count() <= 1 + Agreements::kept_before);
+    }
+    net.tick();
+    REQUIRE(net.code(2) == Code::ok);
+    CHECK(net[2].outcome()->bits == ~uint64_t{7});
+    CHECK(net[2].outcome()->gone.empty());
 }
 
 TEST_CASE("agreements: a rank that is a call ahead waits for the others") {

@@ -18,7 +18,7 @@ uint64_t Agreements::begin_instance(uint64_t instance, const AgreementCall& call
     present_ = instance;
     for (auto at = instances_.begin(); at != instances_.lower_bound(instance);)
         at = at->second.state().call ? std::next(at) : instances_.erase(at);
-    while (count_before_present() > kept_before) instances_.erase(instances_.begin());
+    while (count_before_present() > kept_before) forget_oldest();
     Agreement& begun = instances_.try_emplace(instance, member_, instance, known_).first->second;
     begun.learn(known_, out);
     begun.call(call, now_ns, out);
@@ -35,14 +35,23 @@ std::size_t Agreements::count_before_present() const {
         std::distance(instances_.begin(), instances_.lower_bound(present_)));
 }
 
+/// The caller has counted at least two instances before the present one.
+void Agreements::forget_oldest() {
+    auto oldest = instances_.begin(), last_of_all = instances_.end();
+    for (auto at = oldest; at != instances_.lower_bound(present_); ++at)
+        if (const auto& call = at->second.state().call; call && call->leavers.empty())
+            last_of_all = at;
+    if (oldest == last_of_all) ++oldest;
+    instances_.erase(oldest);
+}
+
 Agreement* Agreements::find_or_make(uint64_t instance, AgreementOutputs& out) {
     if (const auto found = instances_.find(instance); found != instances_.end())
         return &found->second;
     if (instance < present_) {
         // This rank has left that instance behind. It contributes nothing, so that no success can
         // come of it any more, and the ranks that still wait there learn that.
-        while (count_before_present() >= kept_before + kept_revived)
-            instances_.erase(instances_.begin());
+        while (count_before_present() >= kept_before + kept_revived) forget_oldest();
         Agreement& revived =
             instances_.try_emplace(instance, member_, instance, known_).first->second;
         revived.give_up(Code::timeout, "a rank has gone on to a later call", out);

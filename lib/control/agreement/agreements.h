@@ -51,7 +51,9 @@ public:
     std::size_t count() const { return instances_.size(); }
 
     /// Finished instances are kept for ranks that lack the decision. One would suffice: all other
-    /// ranks have ended the instance before the last one once that has a successful decision.
+    /// ranks have ended the instance before the last one once that has a successful decision. Only
+    /// a rank that the callers left out may be in an earlier one, so the last instance in which
+    /// they left no rank out is one of those kept.
     static constexpr std::size_t kept_before = 2;
     /// Instances that this rank has left behind and forgotten, while others still wait in them.
     static constexpr std::size_t kept_revived = 2;
@@ -62,6 +64,7 @@ private:
     uint64_t begin_instance(uint64_t instance, const AgreementCall& call, int64_t now_ns,
                             AgreementOutputs& out);
     std::size_t count_before_present() const;
+    void forget_oldest();
     /// nullptr: too many are kept.
     Agreement* find_or_make(uint64_t instance, AgreementOutputs& out);
     void keep_facts(const Knowledge& facts);
