@@ -73,21 +73,21 @@ void ClientTable::connected(const ChannelId& id, Result<Opened> opened) {
     if (EndpointClient* const client = find(id.comm)) client->connected(id, std::move(opened));
 }
 
-std::optional<ControlMessage> ClientTable::handle_message(Rank from, const ControlMessage& message,
-                                                          bool keep) {
+std::vector<ControlMessage> ClientTable::handle_message(Rank from, const ControlMessage& message,
+                                                        bool keep) {
     const Lock lock = hold();
+    std::vector<ControlMessage> answers;
     if (EndpointClient* const client = find(message.comm)) {
         client->handle_message(from, message);
     } else if (!removed_.contains(message.comm)) {
         if (keep) early_messages_.keep(from, message);
     } else if (message.kind == ControlMessage::Kind::agree) {
-        if (auto body = closed_agreements_.answer(message.comm, message.body)) {
-            ControlMessage answer = message;
-            answer.body = *std::move(body);
-            return answer;
+        for (Bytes& body : closed_agreements_.answers(message.comm, message.body)) {
+            answers.push_back(message);
+            answers.back().body = std::move(body);
         }
     }
-    return std::nullopt;
+    return answers;
 }
 
 void ClientTable::peer_lost(Rank peer, const std::string& cause) {

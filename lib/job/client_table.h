@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,10 +45,9 @@ public:
     Taken opened(const ChannelId& id, std::unique_ptr<Receiver> receiver);
     bool still_wanted(const ChannelId& id);
     void connected(const ChannelId& id, Result<Opened> opened);
-    /// keep: for a communicator that this rank may still make. Returns the answer to send back, if
-    /// there is one.
-    std::optional<ControlMessage> handle_message(Rank from, const ControlMessage& message,
-                                                 bool keep);
+    /// keep: for a communicator that this rank may still make. Returns the answers to send back, in
+    /// this order.
+    std::vector<ControlMessage> handle_message(Rank from, const ControlMessage& message, bool keep);
     void peer_lost(Rank peer, const std::string& cause);
     void unreachable(Rank peer);
 

@@ -64,9 +64,9 @@ void ControlRouter::handle_control(const TreeMessage& message) {
             pass_on(message.from, as(Topic::returned, message).encode());
         return;
     }
-    if (const auto answer =
-            parts_.clients.handle_message(message.from, message.control, !parts_.leaving))
-        send(message.from, *answer);
+    for (const ControlMessage& answer :
+         parts_.clients.handle_message(message.from, message.control, !parts_.leaving))
+        send(message.from, answer);
 }
 
 void ControlRouter::handle_returned(const TreeMessage& message) {

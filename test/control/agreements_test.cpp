@@ -234,17 +234,17 @@ TEST_CASE(
     closed.keep(7, net[0].last_words());
     AgreementMessage statement(2);
     statement.instance = agreement_instance(1, 0);
-    const auto answer = closed.answer(7, statement.encode());
-    REQUIRE(answer);
-    CHECK(AgreementMessage::decode(*answer, 2)->decision == net[0].outcome());
-    CHECK(!closed.answer(8, statement.encode()));
-    CHECK(!closed.answer(7, AgreementMessage(3).encode()));
+    const auto answers = closed.answers(7, statement.encode());
+    REQUIRE(answers.size() == 1);
+    CHECK(AgreementMessage::decode(answers[0], 2)->decision == net[0].outcome());
+    CHECK(closed.answers(8, statement.encode()).empty());
+    CHECK(closed.answers(7, AgreementMessage(3).encode()).empty());
     statement.instance = agreement_instance(2, 0);
-    CHECK(!closed.answer(7, statement.encode()));
+    CHECK(closed.answers(7, statement.encode()).empty());
     statement.instance = agreement_instance(1, 0);
-    CHECK(!closed.answer(7, *answer));  // decisions are no questions
+    CHECK(closed.answers(7, answers[0]).empty());  // decisions are no questions
     for (uint32_t comm = 8; comm < 8 + ClosedAgreements::max_communicators; ++comm)
         closed.keep(comm, net[0].last_words());
-    CHECK(!closed.answer(7, statement.encode()));
-    CHECK(closed.answer(8, statement.encode()));
+    CHECK(closed.answers(7, statement.encode()).empty());
+    CHECK_FALSE(closed.answers(8, statement.encode()).empty());
 }

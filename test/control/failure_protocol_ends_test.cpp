@@ -185,14 +185,52 @@ TEST_CASE("a rank that has destroyed its communicator answers for its agreements
     for (; !ranks.wire.empty(); ranks.wire.pop_front()) {
         ControlMessage message = ranks.wire.front().message;
         REQUIRE(ranks.wire.front().to == 1);
-        const auto answer = closed.answer(0, message.body);
-        REQUIRE(answer);
-        message.body = *answer;
+        const auto answers = closed.answers(0, message.body);
+        REQUIRE(answers.size() == 1);
+        message.body = answers[0];
         late.receive(1, message);
     }
     REQUIRE(late.over());
     CHECK(late.outcome().code == Code::ok);
     CHECK(late.outcome().bits == 5);
+    CHECK(late.outcome().gone == all[1]->outcome().gone);
+}
+
+TEST_CASE("a rank that has destroyed its communicator answers with all its decisions") {
+    Ranks ranks(3);
+    std::vector<std::unique_ptr<Consensus>> all;
+    AgreementCall call;
+    call.leavers = RankSet(3);
+    call.bits = 5;
+    const auto deliver = [&](auto arrives) {
+        for (; !ranks.wire.empty(); ranks.wire.pop_front()) {
+            const Envelope e = ranks.wire.front();
+            if (arrives(e)) all[static_cast<std::size_t>(e.to)]->receive(e.from, e.message);
+        }
+    };
+    for (const Rank rank : {0, 1, 2}) {
+        all.push_back(std::make_unique<Consensus>(rank, 3, 0, ranks[rank]));
+        all.back()->begin(call);
+    }
+    deliver([](const Envelope&) { return true; });
+    // Rank 2 lacks the second round's decision. Its question about the first round arrives, and the
+    // one about the second round is lost.
+    for (const auto& one : all) one->begin_round(call);
+    deliver([](const Envelope& e) { return e.to != 2; });
+    REQUIRE((all[1]->over() && !all[2]->over()));
+    ClosedAgreements closed;
+    closed.keep(0, all[1]->last_words());
+    AgreementMessage question(3);
+    question.instance = agreement_instance(1, 0);
+    Consensus& late = *all[2];
+    late.learn({.lost = {0}, .left = {}});
+    for (Bytes& body : closed.answers(0, question.encode())) {
+        ControlMessage answer;
+        answer.body = std::move(body);
+        late.receive(1, answer);
+    }
+    late.learn({.lost = {0}, .left = {}});
+    REQUIRE(late.over());
     CHECK(late.outcome().gone == all[1]->outcome().gone);
 }
 

@@ -117,15 +117,18 @@ void ClosedAgreements::keep(uint32_t comm, std::vector<AgreementMessage> last_wo
     if (closed_.size() > max_communicators) closed_.pop_front();
 }
 
-std::optional<Bytes> ClosedAgreements::answer(uint32_t comm, ByteView bytes) const {
+std::vector<Bytes> ClosedAgreements::answers(uint32_t comm, ByteView bytes) const {
     for (const auto& [closed, words] : closed_) {
         if (closed != comm) continue;
         const auto message = AgreementMessage::decode(bytes, words.front().known.dead.size());
-        if (!message || message->role == AgreementMessage::Role::decision) return std::nullopt;
-        for (const AgreementMessage& word : words)
-            if (word.instance == message->instance) return word.encode();
+        if (!message || message->role == AgreementMessage::Role::decision) return {};
+        const auto is_asked = [&](const auto& word) { return word.instance == message->instance; };
+        if (std::none_of(words.begin(), words.end(), is_asked)) return {};
+        std::vector<Bytes> encoded;
+        for (const AgreementMessage& word : words) encoded.push_back(word.encode());
+        return encoded;
     }
-    return std::nullopt;
+    return {};
 }
 
 }  // namespace tutti

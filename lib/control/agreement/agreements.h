@@ -82,8 +82,10 @@ public:
     static constexpr std::size_t max_communicators = 64;
 
     void keep(uint32_t comm, std::vector<AgreementMessage> last_words);
-    /// The answer to an encoded statement or inquiry; nullopt if there is none.
-    std::optional<Bytes> answer(uint32_t comm, ByteView message) const;
+    /// The answers to an encoded statement or inquiry, to be sent in this order; empty if there are
+    /// none. They have all last words: an answer that said only one of them, and that this rank has
+    /// left, would keep the asker from asking for the others.
+    std::vector<Bytes> answers(uint32_t comm, ByteView message) const;
 
 private:
     std::deque<std::pair<uint32_t, std::vector<AgreementMessage>>> closed_;  // oldest first

@@ -135,12 +135,12 @@ std::optional<Error> Consensus::exclusion() {
     return exclusion_;
 }
 
-// They say that this rank has left: its goodbye may be lost if a neighbour in the tree dies, and
-// the others must not wait for this rank.
+// The last one says that this rank has left: its goodbye may be lost if a neighbour in the tree
+// dies, and the others must not wait for this rank. They must know all its decisions before.
 std::vector<AgreementMessage> Consensus::last_words() {
     const Lock lock(mutex_);
     std::vector<AgreementMessage> words = agreements_.last_words();
-    for (AgreementMessage& word : words) word.known.left.insert(rank_);
+    if (!words.empty()) words.back().known.left.insert(rank_);
     return words;
 }
 
