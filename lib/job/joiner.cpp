@@ -182,6 +182,7 @@ TransportContext Joiner::transport_context() const {
     context.ofi_provider = config_.ofi_provider;
     context.fabric_ports = config_.fabric_ports;
     context.loopback_only = loopback_only(config_);
+    context.starts_threads = !parts_.wakeups.manual();
     context.doorbell_fd = parts_.wakeups.doorbell_fd();
     context.reactor = &parts_.wakeups.reactor();
     context.data_reactor = &parts_.wakeups.data_reactor();
@@ -333,8 +334,9 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
     if (!wait_until(gathered))
         return tl::unexpected(parts_.directory.missing_error(config_.timeout_ms));
     if (assembly.state() == State::link) {
-        TUTTI_TRY(take_records());
+        TUTTI_ASSIGN(const bool know_all, take_records());
         parts_.transports.agree_on(assembly.worst());
+        if (know_all) parts_.connector.introduce(config_.size, deadline_);
         intrinsics = join_intrinsics();
         assembly.linked(intrinsics.group != nullptr);
     }
@@ -350,13 +352,13 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
 }
 
 // From here on no channel and no detour to these ranks needs the store, which may end with a rank.
-// The records of all ranks come if each of them exchanges records.
-Result<> Joiner::take_records() {
+// The records of all ranks come if each of them exchanges records; if not, this returns false.
+Result<bool> Joiner::take_records() {
     const std::vector<std::string> records = parts_.assembly.take_records();
     for (std::size_t rank = 0; rank < records.size(); ++rank)
         if (!records[rank].empty())
             TUTTI_TRY(parts_.directory.add(static_cast<Rank>(rank), records[rank]));
-    return {};
+    return !records.empty();
 }
 
 // Empty if this rank could not join the intrinsics that all ranks would use.

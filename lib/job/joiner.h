@@ -71,7 +71,7 @@ private:
     void call_parent(ParentSearch& search, net::Redial& redial);
     void state_distance(int parent_fd) const;
     Result<> assemble(JoinedIntrinsics& intrinsics);
-    Result<> take_records();
+    Result<bool> take_records();
     JoinedIntrinsics join_intrinsics() const;
     void look_up_next();
     template <typename Done>

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -37,7 +38,7 @@ public:
     virtual ~ChannelSink() = default;
     virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
     /// The peer's process is gone, or its connection broke; cause is for error messages. peer is
-    /// this rank itself if it lacks a resource to go on.
+    /// this rank itself if it lacks a resource to go on. Any thread may call this.
     virtual void peer_lost(Rank peer, const std::string& cause) = 0;
 };
 
@@ -55,6 +56,7 @@ struct TransportContext {
     std::string ofi_provider;      // TUTTI_OFI_PROVIDER, empty: choose
     int fabric_ports = 1;          // of transports over a message library
     bool loopback_only = true;
+    bool starts_threads = true;  // false: manual progress, no thread of the library's own
     int doorbell_fd = -1;  // eventfd: peers in shared memory ring it to wake this process's waiters
     Reactor* reactor = nullptr;       // for accepts and news; a thread always serves it
     Reactor* data_reactor = nullptr;  // polled by a sleeping waiter: doorbell and data sockets
@@ -76,6 +78,10 @@ public:
 
     /// Whether this transport could reach that peer, judging by the addresses.
     virtual bool may_reach(const PeerAddress& peer) const = 0;
+
+    /// The addresses of the job's other ranks, all of which are there: called once, unless they do
+    /// not know each other.
+    virtual void add_peers(std::span<const PeerAddress> peers) { static_cast<void>(peers); }
 
     /// Opens the sending half towards a peer, and connects if it is the first. Blocks at most until
     /// the deadline. unsupported: this transport does not reach that peer after all, try the next.

@@ -21,10 +21,15 @@ Bytes with_kind(uint8_t kind, const Bytes& message) {
 // The first byte says as what the rest comes.
 void run_shm(ByteView input) {
     Input in(input.first(std::min<std::size_t>(input.size(), 1 + max_frame_bytes)));
-    const auto kind = in.get<uint8_t>() % 3;
+    const auto kind = in.get<uint8_t>() % 4;
     const ByteView rest = in.rest();
     if (kind == 0) return same(decode_hello(rest), rest);
     if (kind == 1) return same(decode_pair_message(rest), rest);
+    if (kind == 3) {
+        const auto row = decode_board_answer(rest);
+        if (row && row->text.empty()) same(row, rest);
+        return;
+    }
     const auto answer = decode_answer(rest);
     // A longer text is cut when it is encoded.
     if (answer && answer->text.empty()) same(answer, rest);
@@ -45,9 +50,12 @@ std::vector<Bytes> seeds_shm() {
     const GroupAnswer taken{
         .place = {0, 1}, .first_segment = 0, .segment_bytes = {16 << 20, 64 << 20}, .bells = 3};
     const GroupAnswer refused{.code = Code::invalid, .text = "its size is another"};
+    const BoardAnswer row{.row = 2, .rows = 4};
+    const BoardAnswer no_row{.code = Code::unsupported, .text = "all rows are taken"};
     return {with_kind(0, encode(pair)),    with_kind(0, encode(group)),
             with_kind(1, encode(channel)), with_kind(1, encode(segment)),
-            with_kind(2, encode(taken)),   with_kind(2, encode(refused))};
+            with_kind(2, encode(taken)),   with_kind(2, encode(refused)),
+            with_kind(3, encode(row)),     with_kind(3, encode(no_row))};
 }
 
 }  // namespace tutti::fuzz

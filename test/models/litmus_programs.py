@@ -47,7 +47,7 @@ CODE = {
     "loan used": (POOL, r"compare_exchange_strong\(idle, Loan::used, std::memory_order_acquire,", 1),
     "count_=": (SEGMENTS, r"count_\.store\(index \+ 1, std::memory_order_release\)", 1),
     "count_": (SEGMENTS, r"place\.segment >= count_\.load\(std::memory_order_acquire\)", 1),
-    "gone=": ("transports/shm/host_peers.cpp", r"gone\.store\(true, std::memory_order_release\)", 2),
+    "gone=": ("transports/shm/host_peers.cpp", r"gone\.store\(true, std::memory_order_release\)", 3),
     "gone": (MAPPED, r"gone = peer_\.life->gone\.load\(std::memory_order_acquire\)", 1),
     "left++": (GROUP, r"left\.fetch_add\(1, std::memory_order_acq_rel\)", 1),
     "left": (GROUP, r"left\.load\(std::memory_order_acquire\)", 1),

@@ -261,6 +261,15 @@ void HostPeers::ring_own() const {
     ring_event_fd(context_.doorbell_fd);
 }
 
+void HostPeers::process_ended(Rank rank) {
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& pair : peers_)
+            if (pair->peer == rank) pair->life->gone.store(true, std::memory_order_release);
+    }
+    ring_own();
+}
+
 void HostPeers::lost(const std::shared_ptr<HostPeer>& pair, const Error& error) {
     context_.reactor->remove(pair->socket.get());
     {

@@ -53,6 +53,9 @@ public:
     Result<std::unique_ptr<Sender>> open(const std::shared_ptr<HostPeer>& pair, const ChannelId& id,
                                          Deadline deadline);
 
+    /// That rank's process has ended: its channels carry nothing more. Any thread.
+    void process_ended(Rank rank);
+
     /// Says bye to every peer and closes the connections; calls the sink no more after that.
     void close(Deadline deadline);
 

@@ -8,6 +8,7 @@
 #include "transports/catalog.h"
 #include "transports/shm/flat_join.h"
 #include "transports/shm/host_peers.h"
+#include "transports/shm/watch.h"
 #include "wait/event_fd.h"
 #include "wait/pace.h"
 #include "wait/reactor.h"
@@ -55,8 +56,14 @@ public:
           key_{context.secret, "shm/" + context.job},
           neighbours_(std::make_shared<shm::Neighbours>(context.rank, context.doorbell_fd)),
           groups_(context_, key_, arena_, neighbours_),
-          peers_(std::make_shared<shm::HostPeers>(context, arena_, neighbours_)) {}
-    ~ShmTransport() override { ShmTransport::close(Deadline::after_ms(close_timeout_ms)); }
+          peers_(std::make_shared<shm::HostPeers>(context, arena_, neighbours_)),
+          watch_(std::make_shared<shm::Watch>(
+              context.rank, context.size, key_,
+              [this](std::span<const shm::EndedProcess> ended) { report(ended); })) {}
+    ~ShmTransport() override {
+        ShmTransport::close(Deadline::after_ms(close_timeout_ms));
+        watch_->join();
+    }
 
     std::string_view name() const override { return "shm"; }
     const Capabilities& capabilities() const override { return capabilities_; }
@@ -67,12 +74,15 @@ public:
     }
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
+    void add_peers(std::span<const PeerAddress> peers) override;
     void retire(uint32_t comm) override { groups_.host()->retire(comm); }
     void progress() override {}  // each peer reads its memory itself
     IntrinsicProvider* intrinsics() override { return &flat_; }
     void close(Deadline deadline) override;
 
 private:
+    void report(std::span<const shm::EndedProcess> ended);
+
     const TransportContext context_;
     const net::AuthKey key_;
     Capabilities capabilities_ = mapped_capabilities(0.06);
@@ -84,6 +94,7 @@ private:
                            return groups_.join(group, deadline);
                        }};
     std::shared_ptr<shm::HostPeers> peers_;
+    const std::shared_ptr<shm::Watch> watch_;
     std::string address_;
     std::unique_ptr<net::Acceptor> acceptor_;
 };
@@ -102,14 +113,17 @@ Result<> ShmTransport::listen() {
     TUTTI_ASSIGN(UniqueFd listener, net::listen_unix(address_));
     // Captures no reference to this transport: the last call of the handler may come after its
     // destruction.
-    auto handler = [peers = peers_, groups = groups_.host()](UniqueFd socket, Bytes in) {
+    auto handler = [peers = peers_, groups = groups_.host(), watch = watch_](UniqueFd socket,
+                                                                             Bytes in) {
         const auto hello = shm::decode_hello(in);
         if (!hello)
             log::warn("shm: refused a connection: {}", error_text(hello.error()));
         else if (hello->kind == shm::HelloKind::pair)
             peers->accept(std::move(socket), *hello);
-        else
+        else if (hello->kind == shm::HelloKind::group)
             groups->request(std::move(socket), *hello);
+        else
+            watch->give_row(std::move(socket), *hello);
     };
     acceptor_ = std::make_unique<net::Acceptor>(*context_.reactor, std::move(listener), key_,
                                                 std::move(handler), net::Acceptor::Options{});
@@ -122,7 +136,21 @@ Result<std::unique_ptr<Sender>> ShmTransport::open(const ChannelId& id, const Pe
     return peers_->open(pair, id, deadline);
 }
 
+void ShmTransport::add_peers(std::span<const PeerAddress> peers) {
+    if (!context_.starts_threads) return;
+    std::vector<PeerAddress> here;
+    for (const PeerAddress& peer : peers)
+        if (may_reach(peer)) here.push_back(peer);
+    watch_->start(std::move(here));
+}
+
+void ShmTransport::report(std::span<const shm::EndedProcess> ended) {
+    for (const auto& process : ended) peers_->process_ended(process.rank);
+    for (const auto& process : ended) context_.sink->peer_lost(process.rank, process.cause);
+}
+
 void ShmTransport::close(Deadline deadline) {
+    watch_->close(deadline);
     if (acceptor_) destroy_on_reactor(std::move(acceptor_), *context_.reactor, deadline);
     groups_.host()->close();
     // Nothing to flush: sent messages are in memory that the readers map.

@@ -1,5 +1,7 @@
 #include "transports/shm/wire.h"
 
+#include "transports/shm/board.h"
+
 namespace tutti::shm {
 namespace {
 
@@ -31,10 +33,17 @@ Bytes encode(const GroupAnswer& answer) {
     return out.take();
 }
 
+Bytes encode(const BoardAnswer& answer) {
+    ByteWriter out;
+    out.put(answer.code).put(answer.row).put(answer.rows);
+    out.put_text(std::string_view(answer.text).substr(0, max_text_bytes));
+    return out.take();
+}
+
 Result<ShmHello> decode_hello(ByteView in) {
     ByteReader reader(in);
     ShmHello hello;
-    hello.kind = reader.get_enum(HelloKind::pair, HelloKind::group);
+    hello.kind = reader.get_enum(HelloKind::pair, HelloKind::board);
     hello.rank = reader.get<Rank>();
     hello.comm = reader.get<uint32_t>();
     hello.size = reader.get<Rank>();
@@ -76,6 +85,23 @@ Result<GroupAnswer> decode_answer(ByteView in) {
     answer.text = reader.get_text(max_frame_bytes);
     if (!reader.at_end())
         return fail(Code::invalid, "shm: malformed answer of {} bytes", in.size())
+            .advice(same_version);
+    return answer;
+}
+
+Result<BoardAnswer> decode_board_answer(ByteView in) {
+    ByteReader reader(in);
+    BoardAnswer answer;
+    answer.code = reader.get_enum(Code::ok, Code::no_memory);
+    answer.row = reader.get<uint32_t>();
+    answer.rows = reader.get<uint32_t>();
+    answer.text = reader.get_text(max_frame_bytes);
+    const bool valid =
+        answer.code != Code::ok || (answer.row < answer.rows && answer.rows <= board_most_rows);
+    if (!reader.at_end() || !valid)
+        return fail(Code::invalid,
+                    "shm: malformed answer of {} bytes to a request for row {} of {}", in.size(),
+                    answer.row, answer.rows)
             .advice(same_version);
     return answer;
 }

@@ -17,11 +17,12 @@ inline constexpr char same_namespace[] =
 enum class HelloKind : uint8_t {
     pair = 1,   // channels and messages between two ranks, until either ends
     group = 2,  // one request to join a flat group, one answer
+    board = 3,  // one request for a row of the host's board, one answer
 };
 
 struct ShmHello {
     HelloKind kind = HelloKind::pair;
-    Rank rank = nobody;  // pair: the rank in the job; group: in the communicator
+    Rank rank = nobody;  // group: the rank in the communicator; else in the job
     uint32_t comm = 0;   // this field and the following: group only
     Rank size = 0;
     uint32_t streams = 0;
@@ -55,13 +56,22 @@ struct GroupAnswer {
     std::string text;
 };
 
+/// The leader's answer to a request for a row. If it is ok, the board's memory comes with it.
+struct BoardAnswer {
+    Code code = Code::ok;
+    uint32_t row = 0, rows = 0;  // the asking rank's, and of the board
+    std::string text;
+};
+
 inline constexpr std::size_t max_frame_bytes = 1024;
 
 Bytes encode(const ShmHello& hello);
 Bytes encode(const PairMessage& message);
 Bytes encode(const GroupAnswer& answer);
+Bytes encode(const BoardAnswer& answer);
 Result<ShmHello> decode_hello(ByteView in);
 Result<PairMessage> decode_pair_message(ByteView in);
 Result<GroupAnswer> decode_answer(ByteView in);
+Result<BoardAnswer> decode_board_answer(ByteView in);
 
 }  // namespace tutti::shm

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "job/connecting/hidden_peer.h"
@@ -74,6 +75,17 @@ bool Connector::reaches_any(std::size_t transports, const Group& group, Deadline
         }
     }
     return false;
+}
+
+void Connector::introduce(Rank size, Deadline deadline) const {
+    for (const auto& transport : transports_.all()) {
+        std::vector<PeerAddress> peers;
+        for (Rank rank = 0; rank < size; ++rank) {
+            if (rank == rank_) continue;
+            if (auto peer = find(*transport, rank, deadline)) peers.push_back(std::move(*peer));
+        }
+        transport->add_peers(peers);
+    }
 }
 
 Result<PeerAddress> Connector::find(const Transport& transport, Rank rank,

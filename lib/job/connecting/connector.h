@@ -44,6 +44,8 @@ public:
     /// The collectives of the transport that carries everything in this group: none if this rank
     /// cannot join. Then no member may use them.
     JoinedIntrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline) const;
+    /// Gives every transport the addresses of the job's other ranks, whose records are known.
+    void introduce(Rank size, Deadline deadline) const;
     /// True if that rank is on another host and its control address is a loopback address, so that
     /// only ranks of its host reach it.
     bool hides(const PeerRecord& record, Deadline deadline) const;
