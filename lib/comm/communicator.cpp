@@ -238,6 +238,14 @@ void Communicator::unreachable(Rank peer) {
     }
 }
 
+// The rank's threads had stopped when the kernel reported its end, a few microseconds earlier at
+// most, and what they had written to shared memory is visible here.
+int64_t Communicator::grace_ns(Rank lost) const {
+    constexpr int64_t ended_ns = 1'000'000;
+    return core_.endpoint->transports().has_ended(core_.group.in_job(lost)) ? ended_ns
+                                                                            : on_the_way_ns;
+}
+
 // Returns nullopt if no thread waits for this communicator: then the program itself is late.
 std::optional<Rank> Communicator::blocked_on() {
     return core_.waiting.waiters() ? std::optional(core_.streams.waits_for()) : std::nullopt;

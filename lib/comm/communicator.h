@@ -110,6 +110,7 @@ private:
     }
     const Recorder& recorder() const override { return core_.recorder; }
     std::optional<Rank> blocked_on() override;
+    int64_t grace_ns(Rank lost) const override;
     void apply_verdicts() override { core_.apply_verdicts(); }
     void resume(uint64_t sequence) override { core_.resume(sequence); }
 

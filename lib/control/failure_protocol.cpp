@@ -58,9 +58,11 @@ std::optional<Error> FailureProtocol::verdict(uint64_t sequence) {
     return std::nullopt;
 }
 
-Rank FailureProtocol::tolerated_loss(uint64_t sequence) {
+FailureProtocol::ToleratedLoss FailureProtocol::tolerated_loss(uint64_t sequence) {
     const Lock lock(context_.mutex);
-    return tolerated_loss_locked(sequence);
+    const Rank rank = tolerated_loss_locked(sequence);
+    if (rank == nobody) return {};
+    return {rank, context_.host.grace_ns(rank)};
 }
 
 Rank FailureProtocol::tolerated_loss_locked(uint64_t sequence) const {
@@ -86,10 +88,12 @@ std::optional<FailureProtocol::FatalError> FailureProtocol::fatal_error() {
         error.message.erase(0, own.size());
         error.reporter = context_.rank;
     }
-    return FatalError{
-        .error = std::move(error),
-        .may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence,
-        .unresponsive = unresponsive_};
+    const bool may_receive =
+        failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence;
+    return FatalError{.error = std::move(error),
+                      .may_receive = may_receive,
+                      .grace_ns = may_receive ? context_.host.grace_ns(failure_->rank) : 0,
+                      .unresponsive = unresponsive_};
 }
 
 bool FailureProtocol::has_left(Rank rank) {

@@ -34,9 +34,6 @@
 
 namespace tutti {
 
-/// A lost rank's messages arrive no later than this after the news of its loss.
-constexpr int64_t on_the_way_ns = 20'000'000;
-
 /// Any thread may call any function; the reactor's thread calls receive() and peer_lost().
 class FailureProtocol final : private FailureState {
 public:
@@ -49,9 +46,13 @@ public:
     /// The error with which the operation of that sequence must end now, if it must. After a loss,
     /// the error of an operation that needs more data from the lost rank.
     std::optional<Error> verdict(uint64_t sequence);
+    struct ToleratedLoss {
+        Rank rank = nobody;
+        int64_t grace_ns = 0;  // the lost rank's own messages arrive within this time
+    };
     /// The lost rank, while the operation of that sequence may still get all its data: data that
     /// the lost rank had sent, and data that other ranks pass on. Else nobody.
-    Rank tolerated_loss(uint64_t sequence);
+    ToleratedLoss tolerated_loss(uint64_t sequence);
     /// The operation lacks data of the lost rank: it fails on every rank, and so do all later ones.
     void fail_after_loss(uint64_t sequence);
 
@@ -60,6 +61,7 @@ public:
         /// No operation is known to have failed for the loss that this error reports: a receive may
         /// still take a message that the lost rank had sent.
         bool may_receive = false;
+        int64_t grace_ns = 0;  // if so, the lost rank's messages arrive within this time
         /// Another rank that was lost or missed a deadline, also if a revoke or abort has replaced
         /// that failure: it may not answer any more.
         Rank unresponsive = nobody;

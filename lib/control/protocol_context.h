@@ -14,6 +14,9 @@
 
 namespace tutti {
 
+/// A lost rank's messages arrive no later than this after the news of its loss.
+constexpr int64_t on_the_way_ns = 20'000'000;
+
 class FailureProtocolHost {
 public:
     virtual ~FailureProtocolHost() = default;
@@ -21,6 +24,8 @@ public:
     virtual const Recorder& recorder() const = 0;
     /// The protocol's clock; a simulation has its own.
     virtual int64_t clock_ns() const { return now_ns(); }
+    /// A shorter time than on_the_way_ns if nothing of that lost rank can be on its way any more.
+    virtual int64_t grace_ns(Rank lost) const { return static_cast<void>(lost), on_the_way_ns; }
     /// The rank for which a thread waits in this communicator, nobody if it is not known; nullopt
     /// if no thread waits.
     virtual std::optional<Rank> blocked_on() = 0;

@@ -172,12 +172,14 @@ void Transfers::finished(Transfer& transfer, const Error& error) {
 void Transfers::purge() {
     const auto over = failure_protocol_.fatal_error();
     const int64_t now = now_ns();
+    bool may_arrive = false;
     engine_.purge([&](Transfer& t) -> std::optional<Error> {
         if (over) {
             if (t.sends || !over->may_receive) return over->error;
             if (t.left_ns == 0) t.left_ns = now;
-            if (now < std::max(t.left_ns, moved_ns_) + on_the_way_ns) return std::nullopt;
-            return over->error;
+            if (now >= std::max(t.left_ns, moved_ns_) + over->grace_ns) return over->error;
+            may_arrive = true;
+            return std::nullopt;
         }
         const Rank partner = t.partner();
         if (partner == rank_ || !failure_protocol_.has_left(partner)) return std::nullopt;
@@ -185,12 +187,22 @@ void Transfers::purge() {
         if (now < t.left_ns + farewell_ns) return std::nullopt;
         return left_error(partner);
     });
+    wait_for_arrivals(may_arrive);
     // End bundles after their messages: a device's stream continues once no message uses its
     // memory.
     if (over)
         std::erase_if(bundles_, [&](Bundle* bundle) {
             return bundle->released.load(std::memory_order_acquire) && end(*bundle, over->error);
         });
+}
+
+// No doorbell rings when the time for arrivals is over, so waiting threads sleep for short times.
+void Transfers::wait_for_arrivals(bool on) {
+    if (std::exchange(may_arrive_, on) == on) return;
+    if (on)
+        waiting_.watch();
+    else
+        waiting_.unwatch();
 }
 
 void Transfers::check_deadlines() {
@@ -246,6 +258,7 @@ void Transfers::end_all() {
             .advice("wait for every request before tutti_comm_destroy")
             .value();
     engine_.purge([&](const Transfer&) { return std::optional(why); });
+    wait_for_arrivals(false);
     for (Bundle* bundle : bundles_) bundle->released.store(true, std::memory_order_release);
     // One bundle's let_go() may fail until others have ended: try in rounds.
     for (std::size_t round = bundles_.size(); round > 0 && !bundles_.empty(); --round)

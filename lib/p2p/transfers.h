@@ -45,6 +45,7 @@ public:
 private:
     void finished(Transfer& transfer, const Error& error) override;
     void purge();
+    void wait_for_arrivals(bool on);
     void progress_bundles(bool& moved);
     bool progress(Bundle& bundle, bool& moved);
     bool end(Bundle& bundle, const Error& error);
@@ -61,6 +62,7 @@ private:
     PointToPoint engine_;
     std::vector<Bundle*> bundles_;  // owner_ guards it
     int64_t moved_ns_ = 0;          // last time a message moved during an alarm; owner_ guards it
+    bool may_arrive_ = false;       // a receive waits for a lost rank's messages; owner_ guards it
 };
 
 }  // namespace tutti

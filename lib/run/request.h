@@ -76,7 +76,7 @@ struct Request {
     bool driven_by_issuer = false;  // only the issuing thread, which owns the stream, waits for it
     int64_t began_ns = 0;           // time of the first deadline check
     int64_t stall_ns = 0;           // time of the next inquiry to the other ranks
-    int64_t stuck_ns = 0;           // after a loss, time since which nothing has moved; 0: it moves
+    int64_t stuck_ns = 0;           // after a loss, time since which nothing has moved; 0: no loss
 
     /// Pairs with publish(): a thread that sees the code sees the error and the buffers. seq_cst
     /// because this is also a waiting thread's last look before it sleeps: either it sees the code,

@@ -108,6 +108,10 @@ void Streams::complete(Request& request, const Error* error) {
         request.error = annotate(*error, request.tag);
     }
     if (request.armed) operation.arm(false);
+    if (request.stuck_ns != 0) [[unlikely]] {
+        request.stuck_ns = 0;
+        waiting_.unwatch();
+    }
     if (request.external) {
         waiting_.unwatch();
         request.ended();
@@ -189,19 +193,20 @@ void Streams::use_arrived(Stream& stream) {
 
 bool Streams::survives(const Request& request) const {
     return !strict_ && !request.external &&
-           failure_protocol_.tolerated_loss(request.tag.sequence) != nobody;
+           failure_protocol_.tolerated_loss(request.tag.sequence).rank != nobody;
 }
 
 /// Called after a loss, for a head that the arrived data does not complete. True: it must end.
 /// False during a grace time, because the report of a loss may overtake the last data.
 bool Streams::ended_by_loss(Request& request, bool moved) {
-    const Rank lost = failure_protocol_.tolerated_loss(request.tag.sequence);
-    if (lost == nobody) return false;
+    const auto lost = failure_protocol_.tolerated_loss(request.tag.sequence);
+    if (lost.rank == nobody) return false;
     const int64_t now = now_ns();
-    if (moved) request.stuck_ns = 0;
-    if (request.stuck_ns == 0) request.stuck_ns = now;
-    const bool lacks = request.operation->waits_for() == lost;
-    if (now - request.stuck_ns < (lacks ? on_the_way_ns : passed_on_ns)) return false;
+    // No doorbell rings when the time is over, so waiting threads sleep for short times only.
+    if (request.stuck_ns == 0) waiting_.watch();
+    if (moved || request.stuck_ns == 0) request.stuck_ns = now;
+    const bool lacks = request.operation->waits_for() == lost.rank;
+    if (now - request.stuck_ns < (lacks ? lost.grace_ns : passed_on_ns)) return false;
     failure_protocol_.fail_after_loss(request.tag.sequence);
     return true;
 }

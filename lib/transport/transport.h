@@ -97,6 +97,10 @@ public:
     /// From any thread; does not wait for threads inside the transport.
     virtual void peer_gone(Rank peer) { static_cast<void>(peer); }
 
+    /// True if this host's kernel has reported the end of that peer's process, and everything that
+    /// it had sent over this transport is here. Any thread.
+    virtual bool has_ended(Rank peer) const { return static_cast<void>(peer), false; }
+
     /// Prepares memory that the program's operations will use again and again for sending and
     /// receiving. Each add has its remove; ranges may overlap. Any thread.
     virtual Result<> add_memory(std::byte* data, std::size_t bytes) {

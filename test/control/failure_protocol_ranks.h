@@ -35,6 +35,9 @@ public:
     std::optional<Rank> blocked_on() override { return blocked; }
     void apply_verdicts() override {}
     void resume(uint64_t sequence) override { resumed = sequence; }
+    int64_t grace_ns(Rank lost) const override {
+        return lost == ended_here ? 1'000'000 : FailureProtocolHost::grace_ns(lost);
+    }
 
     /// The next call, as its issuer sees it.
     NextCall next_call(uint64_t number = 6) {
@@ -54,6 +57,7 @@ public:
     FailureProtocol failure_protocol;
     uint64_t resumed = 0;
     std::optional<Rank> blocked;  // its program waits, and for whom
+    Rank ended_here = nobody;     // its host's kernel has reported that rank's end
 };
 
 struct Ranks {

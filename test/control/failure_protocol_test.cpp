@@ -399,21 +399,35 @@ TEST_CASE("agreement: a loss ends the operations that lack something, and those 
     ranks[0].failure_protocol.peer_lost(3, "killed");
     ranks.deliver();
     for (const Rank r : ranks.present()) {
-        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == 3);
+        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence).rank == 3);
         CHECK(ranks[r].next_call(5) == NextCall::proceed);
     }
     ranks[1].failure_protocol.fail_after_loss(numbered(0, 6).sequence);
     ranks.deliver();
     for (const Rank r : ranks.present()) {
-        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == 3);
-        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 6).sequence) == nobody);
+        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence).rank == 3);
+        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 6).sequence).rank == nobody);
         CHECK(ranks[r].next_call(5) == NextCall::proceed);
         CHECK(ranks[r].next_call(6) == NextCall::refused);
     }
     ranks[2].failure_protocol.raise({Code::aborted, 2, 0, "aborted"});
     ranks.deliver();
     for (const Rank r : ranks.present())
-        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == nobody);
+        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence).rank == nobody);
+}
+
+TEST_CASE("agreement: the time for a lost rank's data is short where none can be on its way") {
+    Ranks ranks(3);
+    ranks[0].ended_here = 2;
+    ranks[1].failure_protocol.peer_lost(2, "killed");
+    ranks.gone.insert(2);
+    ranks.deliver();
+    for (const auto& [rank, grace_ns] : {std::pair{0, 1'000'000L}, std::pair{1, 20'000'000L}}) {
+        FailureProtocol& protocol = ranks[rank].failure_protocol;
+        CHECK(protocol.tolerated_loss(numbered(0, 5).sequence).grace_ns == grace_ns);
+        CHECK(protocol.fatal_error()->may_receive);
+        CHECK(protocol.fatal_error()->grace_ns == grace_ns);
+    }
 }
 
 TEST_CASE("ranks that leave: news go round them") {

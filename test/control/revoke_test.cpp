@@ -43,7 +43,7 @@ void expect_over(Ranks& ranks, Rank rank, Code code) {
             CHECK(verdict->code == code);
             CHECK(verdict->rank == over->error.rank);
             CHECK(verdict->message == over->error.message);
-            CHECK(protocol.tolerated_loss(sequence) == nobody);
+            CHECK(protocol.tolerated_loss(sequence).rank == nobody);
             const auto refused = protocol.admit(number);
             REQUIRE(!refused);
             CHECK(refused.error().code == code);
@@ -268,7 +268,7 @@ TEST_CASE("revoke: a rank that missed it, and waits after a loss, hears it when 
     ranks.deliver();
     revoke(ranks, 0);
     ranks.wire.clear();
-    CHECK(ranks[2].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == 3);
+    CHECK(ranks[2].failure_protocol.tolerated_loss(numbered(0, 5).sequence).rank == 3);
     ranks[2].failure_protocol.inquiry().stalled(numbered(0, 5));
     ranks.deliver();
     expect_over(ranks, 2, Code::revoked);

@@ -75,6 +75,7 @@ public:
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
     void add_peers(std::span<const PeerAddress> peers) override;
+    bool has_ended(Rank peer) const override { return watch_->has_ended(peer); }
     void retire(uint32_t comm) override { groups_.host()->retire(comm); }
     void progress() override {}  // each peer reads its memory itself
     IntrinsicProvider* intrinsics() override { return &flat_; }

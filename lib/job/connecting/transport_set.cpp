@@ -67,6 +67,12 @@ void TransportSet::retire(uint32_t comm) const {
     for (const auto& transport : transports_) transport->retire(comm);
 }
 
+// A transport that reports ends carries everything from the ranks that it reaches if it is the
+// first one.
+bool TransportSet::has_ended(Rank peer) const {
+    return !transports_.empty() && transports_.front()->has_ended(peer);
+}
+
 void TransportSet::peer_gone(Rank peer) const {
     for (const auto& transport : transports_) transport->peer_gone(peer);
 }

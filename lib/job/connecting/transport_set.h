@@ -35,6 +35,8 @@ public:
     void progress() const;
     void retire(uint32_t comm) const;
     void peer_gone(Rank peer) const;
+    /// True if that rank's process has ended and nothing that it sent is on its way to this one.
+    bool has_ended(Rank peer) const;
 
 private:
     std::vector<std::unique_ptr<Transport>> transports_;
