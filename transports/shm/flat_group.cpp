@@ -15,17 +15,26 @@ FlatHeader& header_of(std::byte* memory) {
 
 }  // namespace
 
-void ClosedGroups::add(const Arena::Block& block, Rank size) {
+void ClosedGroups::add(const Arena::Block& block, std::vector<Rank> members) {
     const std::lock_guard lock(mutex_);
-    closed_.push_back({block, size});
+    closed_.push_back({block, std::move(members)});
+}
+
+bool ClosedGroups::is_used(const Closed& group) const {
+    const FlatHeader& header = header_of(group.block.data);
+    // Pairs with ~FlatMember: a member that has left no longer reads the memory.
+    const uint32_t left = header.left.load(std::memory_order_acquire);
+    if (std::cmp_greater_equal(left, group.members.size())) return false;
+    const uint64_t left_ranks = header.left_ranks.load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < group.members.size(); ++i)
+        if ((left_ranks >> i & 1) == 0 && !neighbours_->has_ended(group.members[i])) return true;
+    return false;
 }
 
 void ClosedGroups::reuse() {
     const std::lock_guard lock(mutex_);
     std::erase_if(closed_, [&](const Closed& group) {
-        // Pairs with ~FlatMember: a member that has left no longer reads the memory.
-        const uint32_t left = header_of(group.block.data).left.load(std::memory_order_acquire);
-        if (std::cmp_less(left, group.size)) return false;
+        if (is_used(group)) return false;
         arena_->give(group.block);
         return true;
     });
@@ -42,11 +51,12 @@ FlatMember::FlatMember(Rank own_rank, Rank group_size, uint32_t stream_count)
 FlatMember::~FlatMember() {
     // A forked child is not a member.
     if (memory == nullptr || process_ != ::getpid()) return;
+    header_of(memory).left_ranks.fetch_or(uint64_t{1} << rank, std::memory_order_acq_rel);
     // Pairs with ClosedGroups::reuse(): the leader may overwrite what this member has read. The
     // read-modify-write also passes on the release of each member that left before; a store of the
     // sum would not.
     header_of(memory).left.fetch_add(1, std::memory_order_acq_rel);
-    if (closed) closed->add({place, memory, round_up(layout.bytes(), page_bytes)}, size);
+    if (closed) closed->add({place, memory, round_up(layout.bytes(), page_bytes)}, members);
 }
 
 Result<> FlatMember::prepare(uint32_t stream, std::size_t bytes) {

@@ -8,24 +8,30 @@
 #include "transport/flat/flat_operation.h"
 #include "transport/mapped/mapped_channel.h"
 #include "transports/shm/flat_memory.h"
+#include "transports/shm/neighbours.h"
 
 namespace tutti::shm {
 
-/// Groups that their leader has left. The arena reuses their memory once all members have left. Any
-/// thread.
+/// Groups that their leader has left. The arena reuses their memory once each member has left, or
+/// its process has ended. Any thread.
 class ClosedGroups {
 public:
-    explicit ClosedGroups(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
-    void add(const Arena::Block& block, Rank size);
+    ClosedGroups(std::shared_ptr<Arena> arena, std::shared_ptr<Neighbours> neighbours)
+        : arena_(std::move(arena)), neighbours_(std::move(neighbours)) {}
+    /// members: their ranks in the job.
+    void add(const Arena::Block& block, std::vector<Rank> members);
     void reuse();
     Arena& arena() const { return *arena_; }
 
 private:
     struct Closed {
         Arena::Block block;
-        Rank size = 0;
+        std::vector<Rank> members;
     };
+    bool is_used(const Closed& group) const;
+
     const std::shared_ptr<Arena> arena_;
+    const std::shared_ptr<Neighbours> neighbours_;
     std::mutex mutex_;
     std::vector<Closed> closed_;
 };
@@ -49,6 +55,7 @@ struct FlatMember {
     std::byte* memory = nullptr;
     // Only in the leader; nullptr in other ranks.
     std::shared_ptr<ClosedGroups> closed;
+    std::vector<Rank> members;                               // their ranks in the job
     std::vector<std::shared_ptr<const Doorbell>> doorbells;  // by rank; this rank's own is not used
     std::vector<FlatStream> streams;
 

@@ -109,6 +109,7 @@ Result<std::shared_ptr<FlatMember>> GroupJoiner::make_group(const GroupRequest& 
     for (Rank rank = 0; rank < group.size; ++rank) {
         TUTTI_ASSIGN(auto bell, neighbours_->make_bell(group.in_job(rank)));
         member->doorbells.push_back(std::move(bell));
+        member->members.push_back(group.in_job(rank));
     }
     closed_->reuse();
     Arena& arena = closed_->arena();

@@ -57,7 +57,7 @@ public:
                 std::shared_ptr<Arena> arena, std::shared_ptr<Neighbours> neighbours)
         : context_(context),
           key_(key),
-          closed_(std::make_shared<ClosedGroups>(std::move(arena))),
+          closed_(std::make_shared<ClosedGroups>(std::move(arena), neighbours)),
           neighbours_(std::move(neighbours)),
           host_(std::make_shared<GroupHost>()) {}
 

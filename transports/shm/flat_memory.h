@@ -28,7 +28,8 @@ inline constexpr std::size_t flat_inline_bytes = 24;
 
 /// The group's first line.
 struct FlatHeader {
-    std::atomic<uint32_t> left;  // members that no longer use the memory
+    std::atomic<uint32_t> left;        // the number of members that no longer use the memory
+    std::atomic<uint64_t> left_ranks;  // these members, as bits
 };
 
 struct FlatSlot {

@@ -72,7 +72,7 @@ std::shared_ptr<HostPeer> HostPeers::make_pair(UniqueFd socket, Rank peer) const
     pair->peer = peer;
     pair->pid = peer_pid(socket.get());
     pair->socket = UninheritedFd(std::move(socket));
-    pair->channels = std::make_shared<ChannelPool>(arena_);
+    pair->channels = std::make_shared<ChannelPool>(arena_, neighbours_->end_of(peer));
     return pair;
 }
 
@@ -267,7 +267,16 @@ void HostPeers::process_ended(Rank rank) {
         for (const auto& pair : peers_)
             if (pair->peer == rank) pair->life->gone.store(true, std::memory_order_release);
     }
+    neighbours_->note_end(rank);
     ring_own();
+}
+
+// A message that was sent before the end of a process may announce a channel in its segments.
+void HostPeers::forget_unless_connected(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    const bool connected = std::any_of(peers_.begin(), peers_.end(),
+                                       [&](const auto& pair) { return pair->peer == rank; });
+    if (!connected) neighbours_->forget(rank);
 }
 
 void HostPeers::lost(const std::shared_ptr<HostPeer>& pair, const Error& error) {
@@ -277,6 +286,7 @@ void HostPeers::lost(const std::shared_ptr<HostPeer>& pair, const Error& error) 
         std::erase(peers_, pair);
     }
     pair->life->gone.store(true, std::memory_order_release);
+    forget_unless_connected(pair->peer);
     // Threads that sleep until that peer acts must wake up and check their channels' health.
     ring_own();
     const Rank culprit = is_shortage(error) ? context_.rank : pair->peer;

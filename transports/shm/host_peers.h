@@ -55,6 +55,9 @@ public:
 
     /// That rank's process has ended: its channels carry nothing more. Any thread.
     void process_ended(Rank rank);
+    /// Drops that rank's resources if no connection can bring messages for which they are needed.
+    /// Any thread.
+    void forget_unless_connected(Rank rank);
 
     /// Says bye to every peer and closes the connections; calls the sink no more after that.
     void close(Deadline deadline);

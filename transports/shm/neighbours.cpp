@@ -64,6 +64,30 @@ Result<> Neighbours::watch(Rank leader, UniqueFd fd, Reactor& reactor) {
     return {};
 }
 
+Neighbours::End Neighbours::end_of(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    auto& end = ends_[rank];
+    if (!end) end = std::make_shared<std::atomic<bool>>(false);
+    return end;
+}
+
+void Neighbours::note_end(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    auto& end = ends_[rank];
+    if (!end) end = std::make_shared<std::atomic<bool>>(true);
+    end->store(true, std::memory_order_release);
+}
+
+void Neighbours::forget(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    segments_.erase(rank);
+    bells_.erase(rank);
+    const auto watched = watched_.find(rank);
+    if (watched == watched_.end()) return;
+    reactor_->remove(watched->second->fd());
+    watched_.erase(watched);
+}
+
 void Neighbours::close() {
     const std::lock_guard lock(mutex_);
     for (const auto& [leader, bell] : watched_) reactor_->remove(bell->fd());

@@ -6,6 +6,7 @@
 // neighbour, and watches one per leader: a further group needs no descriptor.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,6 +41,15 @@ public:
     Result<> watch(Rank leader, UniqueFd fd, Reactor& reactor);
     void close();
 
+    /// Whether that rank's process is known to run no more: it uses no memory of this one.
+    using End = std::shared_ptr<const std::atomic<bool>>;
+    End end_of(Rank rank);
+    bool has_ended(Rank rank) { return end_of(rank)->load(std::memory_order_acquire); }
+    void note_end(Rank rank);
+    /// That rank sends nothing more: drops its resources. Channels and groups that use them keep
+    /// them for as long as they live.
+    void forget(Rank rank);
+
 private:
     const Rank rank_;
     const int own_doorbell_fd_;
@@ -47,6 +57,7 @@ private:
     std::map<Rank, std::shared_ptr<SegmentTable>> segments_;
     std::map<Rank, Bell> bells_;
     std::map<Rank, Bell> watched_;  // by leader
+    std::map<Rank, std::shared_ptr<std::atomic<bool>>> ends_;
     Reactor* reactor_ = nullptr;
 };
 

@@ -76,6 +76,7 @@ public:
                                          Deadline deadline) override;
     void add_peers(std::span<const PeerAddress> peers) override;
     bool has_ended(Rank peer) const override { return watch_->has_ended(peer); }
+    void peer_gone(Rank peer) override { peers_->forget_unless_connected(peer); }
     void retire(uint32_t comm) override { groups_.host()->retire(comm); }
     void progress() override {}  // each peer reads its memory itself
     IntrinsicProvider* intrinsics() override { return &flat_; }

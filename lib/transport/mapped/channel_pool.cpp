@@ -4,12 +4,27 @@
 
 namespace tutti {
 
+bool ChannelPool::has_reader(const ChannelSpace& space) const {
+    if (reader_ended_ && reader_ended_->load(std::memory_order_acquire)) return false;
+    return !mapped_reader_closed(space.block.data);
+}
+
+ChannelPool::~ChannelPool() {
+    for (const auto& space : take_closed()) arena_->give(space->block);
+    // A reader of a channel that is left may read large cells of any channel before it.
+    if (!closed_.empty()) return;
+    for (const auto& set : cell_sets_) bare_cell_sets_.push_back(set->place);
+    for (const SegmentPlace place : bare_cell_sets_)
+        arena_->give(
+            {place, arena_->segments()->at(place, mapped_cell_set_bytes), mapped_cell_set_bytes});
+}
+
 // Takes closed channels whose reader has closed too, and frees their large cells. The caller holds
 // mutex_.
 std::vector<std::unique_ptr<ChannelSpace>> ChannelPool::take_closed() {
     std::vector<std::unique_ptr<ChannelSpace>> out;
-    const auto still_read = [](const std::unique_ptr<ChannelSpace>& space) {
-        return !mapped_reader_closed(space->block.data);
+    const auto still_read = [this](const std::unique_ptr<ChannelSpace>& space) {
+        return has_reader(*space);
     };
     const auto end = std::partition(closed_.begin(), closed_.end(), still_read);
     std::move(end, closed_.end(), std::back_inserter(out));

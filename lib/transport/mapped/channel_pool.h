@@ -38,12 +38,19 @@ struct ChannelSpace {
 
 class ChannelPool {
 public:
-    explicit ChannelPool(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+    /// reader_ended: set once the readers' process runs no more; nullptr: it is this one.
+    explicit ChannelPool(std::shared_ptr<Arena> arena,
+                         std::shared_ptr<const std::atomic<bool>> reader_ended = nullptr)
+        : arena_(std::move(arena)), reader_ended_(std::move(reader_ended)) {}
+    /// Every sender is destroyed. Gives the memory back that no reader uses any more.
+    ~ChannelPool();
+    ChannelPool(const ChannelPool&) = delete;
 
     /// Opens a new channel, and makes sure that every channel can have large cells at once. The
     /// caller must send the arena's segments to the peer before it tells the peer of the channel.
     Result<std::unique_ptr<ChannelSpace>> open();
-    /// The sender is destroyed; the pool reuses the memory once the reader has closed too.
+    /// The sender is destroyed; the pool reuses the memory once the reader has closed too, or its
+    /// process has ended.
     void close(std::unique_ptr<ChannelSpace> space);
 
     /// Call before writing a large message: space.cells belongs to the channel until
@@ -62,8 +69,10 @@ private:
     std::vector<std::unique_ptr<ChannelSpace>> take_closed();
     Result<CellSet*> find_cells();
     static bool take_back(CellSet& set);
+    bool has_reader(const ChannelSpace& space) const;
 
     const std::shared_ptr<Arena> arena_;
+    const std::shared_ptr<const std::atomic<bool>> reader_ended_;
     mutable std::mutex mutex_;
     std::size_t channels_ = 0;                           // open, or closed with the reader still
                                                          // open

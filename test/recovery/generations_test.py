@@ -1,0 +1,83 @@
+"""A process that lives through many communicators, and through many deaths of others, holds no more than before.
+
+TUTTI_TEST_GENERATIONS: the communicators of a job (60 by default, 500 in the long tier).
+"""
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GENERATIONS_PROGRAM = os.environ["TUTTI_GENERATIONS"]
+TIER = os.environ.get("TUTTI_TEST_TIER", "default")
+TIMES = int(os.environ.get("TUTTI_TEST_GENERATIONS", "500" if TIER == "long" else "60"))
+MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "12"))
+SANITIZED = bool(os.environ.get("TUTTI_TEST_MAX_RANKS"))
+PATIENCE_S = 120
+CENSUS = re.compile(r"census (\w+) (\d+) (\d+) (\d+)(.*)")
+
+
+class Census:
+    """The holdings of a process: descriptors, mapped segments of shared memory, resident memory."""
+
+    def __init__(self, found):
+        self.when, self.files, self.maps, self.rss_kb = found[1], int(found[2]), int(found[3]), int(found[4])
+        self.text = found[0]
+
+
+def run(ranks, transport, *arguments):
+    """The census of each rank, in the order in which it took them."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
+    with tempfile.TemporaryDirectory() as store:
+        env = {**clean, "TUTTI_SIZE": str(ranks), "TUTTI_STORE": f"file://{store}", "TUTTI_TRANSPORT": transport,
+               "TUTTI_SECRET": secrets.token_hex(16), "TUTTI_TIMEOUT_MS": "100000", "TUTTI_IFACE": "127.0.0.1",
+               "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+        processes = [subprocess.Popen([GENERATIONS_PROGRAM, *arguments], env={**env, "TUTTI_RANK": str(rank)},
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                     for rank in range(ranks)]
+        try:
+            if arguments[0] == "parts":
+                outputs = ["".join(iter(process.stdout.readline, "done\n")) for process in processes]
+                for process in processes:
+                    process.communicate("\n", timeout=PATIENCE_S)
+            else:
+                outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return [[Census(found) for found in CENSUS.finditer(output)] for output in outputs]
+
+
+class Leaks:
+    transport = "shm"
+    # Segments of its own that a process with many peers makes and keeps: each has four times the size of the one before.
+    more_segments = 1
+
+    def assert_no_more(self, before, after, spare_kb, segments=0):
+        told = f"\n{before.text}\n{after.text}"
+        print(self.id() + told, file=sys.stderr)
+        self.assertLessEqual(after.files, before.files + segments, told)
+        self.assertLessEqual(after.maps, before.maps + segments, told)
+        if not SANITIZED:
+            self.assertLess(after.rss_kb, before.rss_kb + spare_kb, told)
+
+    def test_communicators_of_healthy_ranks(self):
+        for census in run(4, self.transport, "parts", str(TIMES)):
+            for early, late in zip(census[::2], census[1::2]):
+                self.assertEqual((early.when, late.when), ("early", "late"))
+                self.assert_no_more(early, late, 4000)
+
+    def test_the_last_of_many_holds_as_much_as_the_last_of_few(self):
+        few, many = (run(ranks, self.transport, "deaths")[0][-1] for ranks in (3, MAX_RANKS))
+        self.assert_no_more(few, many, 6000, self.more_segments)
+
+
+class Shm(Leaks, unittest.TestCase):
+    pass
+
+
+if __name__ == "__main__":
+    unittest.main()
