@@ -79,5 +79,10 @@ class Shm(Leaks, unittest.TestCase):
     pass
 
 
+class Tcp(Leaks, unittest.TestCase):
+    transport = "tcp"
+    more_segments = 0
+
+
 if __name__ == "__main__":
     unittest.main()

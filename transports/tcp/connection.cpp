@@ -134,8 +134,12 @@ void Connection::end(const std::string& cause, Culprit culprit) {
     hang_up();
 }
 
+// The connection itself is kept until the transport is closed, the descriptor of a dead peer's is
+// not. While the peer lives, the kernel still sends it our last bytes.
 void Connection::hang_up() {
+    const bool over = socket_.is_over();
     socket_.shut_down();
+    if (over) socket_.close();
     output_.clear();
     input_.clear();
     health_.store(Code::peer_lost, std::memory_order_seq_cst);
@@ -145,7 +149,9 @@ void Connection::hang_up() {
 void Connection::begin_close(Deadline deadline) {
     // Removes the socket from the reactor, which would otherwise report its events again and again
     // while this thread owns the connection.
-    entry_.begin_close(deadline, [this] { socket_.unwatch(); });
+    entry_.begin_close(deadline, [this] {
+        if (health() == Code::ok) socket_.unwatch();
+    });
 }
 
 bool Connection::close_step() {

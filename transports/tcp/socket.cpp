@@ -4,8 +4,11 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <utility>
 
+#include "base/errno_class.h"
 #include "wait/reactor.h"
 
 namespace tutti::tcp {
@@ -42,6 +45,12 @@ void DataSocket::finish_sending() {
 bool DataSocket::is_acknowledged() const {
     int unacknowledged = 0;
     return ::ioctl(fd_.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+}
+
+bool DataSocket::is_over() const {
+    std::byte first;
+    const ssize_t got = ::recv(fd_.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && classify_errno(errno) == ErrnoClass::peer);
 }
 
 void DataSocket::shut_down() {

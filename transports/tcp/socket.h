@@ -40,6 +40,8 @@ public:
     bool is_acknowledged() const;
     void shut_down();
     void close() { fd_.reset(); }
+    /// Whether the peer has ended the connection, and nothing that it had sent is left to read.
+    bool is_over() const;
 
 private:
     void watch_output(bool on);

@@ -75,6 +75,7 @@ public:
     void peer_gone(Rank peer) override {
         const std::lock_guard lock(mutex_);
         gone_.insert(peer);
+        set_direct();
     }
     void progress() override;
     void close(Deadline deadline) override;
@@ -97,6 +98,7 @@ private:
     ConnectionPtr find(Rank peer);
     // The caller holds the lock.
     ConnectionPtr find_locked(Rank peer) const;
+    void set_direct();
     Result<ConnectionPtr> add(UniqueFd fd, Rank peer);
     std::optional<tcp::Answer> answer(Rank peer) const;
 
@@ -122,7 +124,7 @@ private:
     bool closed_ = false;
 
     std::array<std::atomic<Connection*>, direct_limit> direct_{};
-    std::atomic<std::size_t> count_{0};
+    std::atomic<std::size_t> count_{0};  // of connections that have not ended
 };
 
 std::vector<net::HostPort> parse_addresses(std::string_view text) {
@@ -297,12 +299,22 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
                                            .events = &events_,
                                            .max_message_bytes = capabilities_.max_message_bytes});
     TUTTI_TRY(connection->watch());
-    const std::size_t index = connections_.size();
     connections_.push_back(connection);
-    if (index < direct_limit) direct_[index].store(connection.get(), std::memory_order_release);
-    count_.store(index + 1, std::memory_order_release);
+    set_direct();
     changed_.notify_all();
     return connection;
+}
+
+// Connections that have ended need no polling. progress() may still read their pointers, since no
+// connection is destroyed before the transport.
+void TcpTransport::set_direct() {
+    std::size_t alive = 0;
+    for (const ConnectionPtr& connection : connections_) {
+        if (connection->health() != Code::ok) continue;
+        if (alive < direct_limit) direct_[alive].store(connection.get(), std::memory_order_release);
+        ++alive;
+    }
+    count_.store(alive, std::memory_order_release);
 }
 
 // Without a Connection, because no other message follows.
