@@ -59,7 +59,10 @@ Result<> append_update(Program& program, const ModelRecorder& recorder, const Re
     std::vector<DeviceItems> lists;
     for (int d = 0; d < replicas.local(); ++d)
         lists.push_back(items_of(recorder, d, BuilderPhase::update, replicas.devices));
-    return merge(program, std::move(lists), recorder, add_collectives(recorder, tasks));
+    const std::size_t begin = program.nodes.size();
+    TRAINER_TRY(merge(program, std::move(lists), recorder, add_collectives(recorder, tasks)));
+    for (std::size_t n = begin; n < program.nodes.size(); ++n) program.nodes[n].updates = true;
+    return {};
 }
 
 }  // namespace tutti::trainer

@@ -82,4 +82,32 @@ void find_dependencies(Program& program, const ModelRecorder& recorder) {
     }
 }
 
+void hold_updates(Program& program) {
+    std::vector<int> collectives;
+    for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
+        ProgramNode& node = program.nodes[static_cast<std::size_t>(n)];
+        if (!node.updates) {
+            if (node.task != none) collectives.push_back(n);
+            continue;
+        }
+        for (int on : collectives) {
+            if (std::ranges::find(node.before, on) != node.before.end()) continue;
+            node.before.push_back(on);
+            program.nodes[static_cast<std::size_t>(on)].after.push_back(n);
+        }
+    }
+}
+
+std::vector<bool> written_before_update(const StepPlan& plan, const ModelRecorder& recorder) {
+    // An update with collectives of its own may fail in these.
+    const bool whole = std::ranges::any_of(
+        plan.last.nodes, [](const ProgramNode& n) { return n.updates && n.task != none; });
+    std::vector<bool> written(recorder.buffers().size());
+    for (const Program* program : {&plan.micro, &plan.last})
+        for (const ProgramNode& node : program->nodes)
+            if (whole || !node.updates)
+                for (int b : node.writes) written[static_cast<std::size_t>(b)] = true;
+    return written;
+}
+
 }  // namespace tutti::trainer

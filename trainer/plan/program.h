@@ -41,6 +41,7 @@ struct ProgramNode {
     std::function<Result<>(const RunContext&)> own;  // the layer's own work, instead of call
     int task = none;                                 // a collective
     bool of_samples = false;                         // nothing to do on a device without samples
+    bool updates = false;                            // declared by the update builder
     std::vector<int> before;                         // nodes that must be done first
     std::vector<int> after;
 };
@@ -68,5 +69,12 @@ void mark_zeroes(StepPlan& plan, const ModelRecorder& recorder, bool fixed_order
 
 /// Fills before and after from reads and writes, and from the memory that buffers share.
 void find_dependencies(Program& program, const ModelRecorder& recorder);
+
+/// Lets the nodes of the update wait for all collectives of the step, so that the update begins
+/// only if none of these has failed. Call it after find_dependencies.
+void hold_updates(Program& program);
+
+/// The buffers that a step with hold_updates may have written when one of its collectives fails.
+std::vector<bool> written_before_update(const StepPlan& plan, const ModelRecorder& recorder);
 
 }  // namespace tutti::trainer
