@@ -212,6 +212,7 @@ Result<tutti_request*> Collectives::reduce_scatter(Task& task) {
 
 Result<tutti_request*> Collectives::begin(Task& task) {
     ++issued_;
+    task.staging.to = nullptr;  // of a call that failed
     if (task.whole) {
         TRAINER_ASSIGN(const uint64_t bytes, task.whole());
         task.whole_bytes += bytes;

@@ -29,8 +29,26 @@ Result<Comm> Comm::copy_of(tutti_comm* comm) {
     return Comm(own);
 }
 
+bool is_loss(const Error& error) {
+    if (error.agreed) return false;
+    return error.status == TUTTI_ERR_PEER_LOST || error.status == TUTTI_ERR_REVOKED ||
+           error.status == TUTTI_ERR_ABORTED || error.status == TUTTI_ERR_TIMEOUT;
+}
+
 void Comm::abort_after(const Error& cause) const {
-    if (!cause.agreed && size() > 1) tutti_comm_abort(get());
+    if (cause.agreed || size() <= 1) return;
+    if (recovers_ && is_loss(cause))
+        tutti_comm_revoke(get());
+    else
+        tutti_comm_abort(get());
+}
+
+Result<> Comm::shrink() {
+    tutti_comm_revoke(get());
+    tutti_comm* smaller = nullptr;
+    TRAINER_TRY(from_call(tutti_comm_shrink(get(), &smaller), "recovery with the ranks left"));
+    comm_.reset(smaller);
+    return {};
 }
 
 }  // namespace tutti::trainer

@@ -8,7 +8,11 @@
 
 namespace tutti::trainer {
 
-/// The trainer's own communicator.
+/// Whether the error may be the consequence of another rank's end or failure.
+bool is_loss(const Error& error);
+
+/// The trainer's own communicator. Other objects refer to this one, which stays, while shrink
+/// replaces the communicator.
 class Comm {
 public:
     /// A copy of comm; of this process alone if that is NULL.
@@ -19,8 +23,16 @@ public:
     int rings() const { return tutti_comm_ring_count(get()); }
     int local_size() const { return tutti_comm_local_size(get()); }
     /// Aborts the communicator after a failure of this rank alone, so that other ranks do not wait
-    /// for it.
+    /// for it. If this rank can go on after a loss, it revokes the communicator instead.
     void abort_after(const Error& cause) const;
+    /// Whether this rank takes part in shrink after a loss.
+    void set_recovers(bool recovers) { recovers_ = recovers; }
+    bool recovers() const { return recovers_; }
+    /// Revokes the communicator and replaces it by one of the ranks that are left. No request of
+    /// it is pending.
+    Result<> shrink();
+    /// Leaves, after abort_after, so that the other ranks go on without this one.
+    void leave() { comm_.reset(); }
 
 private:
     explicit Comm(tutti_comm* own) : comm_(own) {}
@@ -28,6 +40,7 @@ private:
         void operator()(tutti_comm* comm) const { tutti_comm_destroy(comm); }
     };
     std::unique_ptr<tutti_comm, Destroy> comm_;
+    bool recovers_ = false;
 };
 
 /// Numbered by rank, then by device. Every rank has the same number of devices.

@@ -25,7 +25,8 @@ Result<> StateBroadcast::start_all(std::vector<Started>& started) {
     return {};
 }
 
-Result<> StateBroadcast::run() {
+Result<> StateBroadcast::run(int root) {
+    for (int t : group_tasks_) tasks_.at(t).root = root;
     // The root of a broadcast only sends, so it would see a mismatch only in its next operation.
     TRAINER_TRY(begin_named(comm_.get(), sync_name));
     std::vector<Started> started;

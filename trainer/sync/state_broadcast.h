@@ -7,7 +7,7 @@
 
 namespace tutti::trainer {
 
-/// Broadcasts all groups from replica 0, concurrently.
+/// Broadcasts all groups from one replica, concurrently.
 class StateBroadcast {
 public:
     StateBroadcast(TaskTable& tasks, Collectives& collectives, const Comm& comm)
@@ -16,7 +16,7 @@ public:
     /// Adds the groups' tasks; the groups have their memory.
     void add_tasks(const std::vector<BufferGroup*>& groups);
     /// Collective. After a failure it returns once no broadcast is running.
-    Result<> run();
+    Result<> run(int root = 0);
 
 private:
     struct Started {
