@@ -2,14 +2,25 @@
 #include "trainer/trainer.h"
 
 #include <algorithm>
+#include <array>
 
+#include "trainer/assembly/recoverable.h"
+#include "trainer/base/boundary.h"
 #include "trainer/sync/sparse.h"
 
 using namespace tutti::trainer;
 
 Result<> tutti_trainer::sync() {
     TRAINER_TRY(readiness_.check_whole());
-    if (replicas_.count() > 1) TRAINER_TRY(broadcast_.run());
+    return recover_after(sync_once());
+}
+
+Result<> tutti_trainer::sync_once() {
+    LossRecovery* const recovery = steps_.recovery();
+    if (recovery)
+        TRAINER_TRY(recovery->broadcast(0));
+    else if (replicas_.count() > 1)
+        TRAINER_TRY(broadcast_.run());
     if (step_sync_) {
         TRAINER_TRY(steps_.iteration().load(iteration_name));
         TRAINER_TRY(step_sync_->take_snapshot());
@@ -18,10 +29,55 @@ Result<> tutti_trainer::sync() {
     return {};
 }
 
-Result<> tutti_trainer::epoch_barrier() const {
+Result<> tutti_trainer::epoch_barrier() {
     TRAINER_TRY(readiness_.check_not_ended());
     if (replicas_.comm.size() == 1) return {};
-    return begin_named(replicas_.comm.get(), "epoch barrier");
+    return recover_after(begin_named(replicas_.comm.get(), "epoch barrier"));
+}
+
+Result<> tutti_trainer::set_recovery(const tutti_trainer_recovery& options) {
+    TRAINER_TRY(readiness_.check_not_ended());
+    if (steps_.has_begun()) return invalid("a step has begun").advice("call it between two steps");
+    const bool recovers = options.recover != 0;
+    if (recovers) TRAINER_TRY(check_recoverable(settings_, recorder_, step_sync_.has_value()));
+    Comm& ranks = replicas_.comm;
+    if (ranks.size() > 1) {
+        TRAINER_TRY(begin_named(ranks.get(), "set recovery"));
+        std::array<int, 2> least = {recovers, -static_cast<int>(recovers)};
+        TRAINER_TRY(from_call(
+            tutti_allreduce(ranks.get(), least.data(), least.data(), 2, TUTTI_INT32, TUTTI_MIN),
+            "comparison of recovery.recover"));
+        if (least[0] != -least[1])
+            return invalid("recovery.recover is {} here, but not on every rank",
+                           static_cast<int>(recovers))
+                .advice("set it to the same value on every rank")
+                .agreed();
+    }
+    if (recovers)
+        TRAINER_TRY(steps_.enable_recovery(options, memory_, replicas_, broadcast_));
+    else
+        steps_.disable_recovery();
+    ranks.set_recovers(recovers);
+    return {};
+}
+
+Result<> tutti_trainer::recover() {
+    TRAINER_TRY(readiness_.check_not_ended());
+    if (!steps_.recovery())
+        return invalid("recovery.recover is not set")
+            .advice("set it with tutti_trainer_set_recovery, before a rank is lost");
+    if (steps_.has_begun())
+        return invalid("a step has begun").advice("call tutti_trainer_finish, which recovers");
+    if (replicas_.comm.size() == 1) return {};
+    const ErrorResult called = fail(TUTTI_ERR_REVOKED, "this rank called tutti_trainer_recover");
+    TRAINER_TRY(steps_.recover_from(called.value(), true));
+    return {};
+}
+
+Result<> tutti_trainer::recover_after(Result<> outcome) {
+    if (outcome || !steps_.recovery() || !is_loss(outcome.error())) return outcome;
+    TRAINER_ASSIGN(const AfterLoss after, steps_.recover_from(outcome.error(), true));
+    return tl::unexpected<Error>(steps_.error_to_repeat(outcome.error(), after, ""));
 }
 
 Result<> tutti_trainer::write(int device, const std::string& name, const void* host,
@@ -31,15 +87,19 @@ Result<> tutti_trainer::write(int device, const std::string& name, const void* h
     return counts ? steps_.iteration().load(name) : Result<>();
 }
 
-Result<> tutti_trainer::save(const std::string& path) const {
+Result<> tutti_trainer::save(const std::string& path) {
     TRAINER_TRY(readiness_.check());
     checkpoint::Entries entries;
     TRAINER_TRY(state_.add_to(entries));
-    return checkpoint::save(entries, {}, {}, replicas_.comm.get(), path);
+    return recover_after(checkpoint::save(entries, {}, {}, replicas_.comm.get(), path));
 }
 
 Result<> tutti_trainer::load(const std::string& path, const tutti_checkpoint_opts* opts) {
     TRAINER_TRY(readiness_.check_not_ended());
+    return recover_after(load_once(path, opts));
+}
+
+Result<> tutti_trainer::load_once(const std::string& path, const tutti_checkpoint_opts* opts) {
     TRAINER_ASSIGN(const auto strictness, checkpoint::read_strictness("opts", opts));
     checkpoint::Entries entries;
     TRAINER_TRY(state_.add_to(entries));
@@ -51,7 +111,7 @@ Result<> tutti_trainer::load(const std::string& path, const tutti_checkpoint_opt
         return tl::unexpected<Error>(loaded.error());
     }
     readiness_.set_loaded();
-    Result<> synced = sync();
+    Result<> synced = sync_once();
     if (!synced) readiness_.set_half_loaded(synced.error());
     return synced;
 }

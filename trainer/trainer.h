@@ -24,13 +24,20 @@ public:
 
     /// Broadcasts the state of replica 0.
     Result<> sync();
-    Result<> epoch_barrier() const;
+    Result<> epoch_barrier();
     /// Writes a buffer; one that counts steps sets the iteration, too.
     Result<> write(int device, const std::string& name, const void* host, std::size_t bytes);
-    Result<> save(const std::string& path) const;
+    Result<> save(const std::string& path);
     Result<> load(const std::string& path, const tutti_checkpoint_opts* opts);
     Result<> sparse_pull(const std::string& parameter, int64_t total_rows, const int64_t* rows,
                          std::size_t count, void* values) const;
+    /// Collective: what the trainer does after a loss.
+    Result<> set_recovery(const tutti_trainer_recovery& options);
+    /// Collective, between two steps, after a loss in a collective of the program's.
+    Result<> recover();
+    /// The present ranks' communicator; NULL once this rank has left them.
+    tutti_comm* comm() const { return replicas_.comm.get(); }
+    const tutti::trainer::LossRecovery* recovery() const { return steps_.recovery(); }
     void count(tutti_trainer_counters& counters) const;
     Result<uint64_t> reduced_bytes(const std::string& parameter) const;
 
@@ -41,10 +48,15 @@ private:
     Result<> assemble();
     void form_groups();
     Result<tutti::trainer::StepPlan> make_programs();
+    Result<> sync_once();
+    Result<> load_once(const std::string& path, const tutti_checkpoint_opts* opts);
+    /// After a loss in a call between two steps: goes on with the ranks left, and returns
+    /// PEER_LOST.
+    Result<> recover_after(Result<> outcome);
     Result<> place_and_bind(const tutti::trainer::StepPlan& plan);
 
     const tutti::trainer::TrainerSettings settings_;
-    const tutti::trainer::Replicas replicas_;
+    tutti::trainer::Replicas replicas_;  // of the present ranks
     tutti::trainer::ModelRecorder recorder_;
     tutti::trainer::ModelMemory memory_;
     tutti::trainer::TaskTable tasks_;

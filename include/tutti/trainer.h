@@ -9,7 +9,8 @@
  * dependencies. The arithmetic is the program's own. docs/reference/trainer.md is the guide.
  *
  * **Errors.** Every call returns a status; tutti_trainer_last_error() is a sentence about this
- * thread's last failure. A failure in a step of several ranks ends the trainer on all of them.
+ * thread's last failure. A failure in a step of several ranks ends the trainer on all of them,
+ * unless tutti_trainer_set_recovery lets it go on after a loss.
  *
  * **Threads.** Calls on one trainer come from one thread at a time, except for
  * tutti_trainer_grad_ready. Operations run on that thread and, with TUTTI_EXECUTION_DAG, on the
@@ -283,8 +284,7 @@ typedef enum { TUTTI_COMPUTED_BROADCAST = 0, TUTTI_COMPUTED_MEAN } tutti_compute
  *  INVALID; only execution, threads, max_in_flight and optimize_gradient_memory may differ. */
 typedef struct {
     size_t struct_size;
-    tutti_execution
-        execution;       /**< TUTTI_EXECUTION=serial|dag in the environment wins over it */
+    tutti_execution execution; /**< TUTTI_EXECUTION=serial|dag in the environment wins over it */
     int threads;         /**< of the DAG; 0: TUTTI_TRAINER_THREADS, else one per device + 1; where
                               devices are cores, no more than the rank has of those */
     tutti_scale scale;   /**< where 1 / (replicas × micro-batches) is applied */
@@ -365,6 +365,51 @@ TUTTI_API tutti_status tutti_trainer_grad_ready(tutti_trainer* trainer, int devi
                                                 const char* parameter);
 /** Call it after every grad_ready has returned: waits for all gradients, then updates. */
 TUTTI_API tutti_status tutti_trainer_finish(tutti_trainer* trainer);
+
+/* ---- after a loss ------------------------------------------------------------------------- */
+
+/** The behaviour after another rank's loss or failure. Start from TUTTI_TRAINER_RECOVERY_INIT. */
+typedef struct {
+    size_t struct_size;
+    /** 1: the ranks that are left repeat the step with the parameters, the optimiser's state and
+     *  the computed buffers of the step's begin; loss scale and sample counts follow the new number
+     *  of ranks. 0: a loss ends the trainer. The same on all ranks. */
+    int recover;
+    /** Sets the shares of this rank, which is now rank of ranks, before a step is repeated inside
+     *  tutti_trainer_step, on that call's thread. samples: NULL, or the numbers of the step, for
+     *  the function to replace. Anything but TUTTI_OK ends the trainer. NULL: the step returns
+     *  PEER_LOST instead, and the program calls it again. */
+    tutti_status (*resize)(void* user, int rank, int ranks, int64_t* samples);
+    void* user; /**< of resize */
+} tutti_trainer_recovery;
+#define TUTTI_TRAINER_RECOVERY_INIT \
+    { sizeof(tutti_trainer_recovery), 0, NULL, NULL }
+
+/** Collective, between steps, at best before tutti_trainer_init_sync. With recover, PEER_LOST from
+ *  a collective call of the trainer always means that the trainer goes on with fewer ranks and that
+ *  the program makes the call again; if the trainer cannot go on, the call has another error. If
+ *  some rank was between two steps (in tutti_trainer_recover, sync, save, load or epoch_barrier),
+ *  every rank repeats all that it has done since the last finished step. A rank whose step another
+ *  rank had finished gets that rank's state, and its step returns OK. A loss in this call or in
+ *  tutti_parallelize is an error as without recover.
+ *
+ *  UNSUPPORTED for a model that depends on a lost rank's data or on the first number of replicas:
+ *  buffers with TUTTI_DISTRIBUTED or TUTTI_SPARSE, collectives of the model other than allreduce or
+ *  with TUTTI_AVG, TUTTI_SCALE_LEARNING_RATE, local_steps, and no update builder. */
+TUTTI_API tutti_status tutti_trainer_set_recovery(tutti_trainer* trainer,
+                                                  const tutti_trainer_recovery* recovery);
+/** Collective, after an operation of the program's on tutti_trainer_comm has failed by a loss: the
+ *  trainer goes on with the ranks that are left. Ranks that are in a step take part there. Then
+ *  the program repeats all that it has done since the last finished step. */
+TUTTI_API tutti_status tutti_trainer_recover(tutti_trainer* trainer);
+/** The communicator of the ranks that train, for the program's own collectives between steps. The
+ *  trainer owns it and replaces it after a loss. NULL once the trainer has ended. */
+TUTTI_API tutti_comm* tutti_trainer_comm(const tutti_trainer* trainer);
+/** The number of losses after which this trainer has gone on; -1 for NULL. */
+TUTTI_API int64_t tutti_trainer_recoveries(const tutti_trainer* trainer);
+/** The bytes of one device that each step copies at its begin for a recovery: of the buffers that
+ *  operations before the update write. 0 without recover. */
+TUTTI_API size_t tutti_trainer_recovery_bytes(const tutti_trainer* trainer);
 
 /* ---- looking ------------------------------------------------------------------------------ */
 

@@ -17,6 +17,8 @@
 #ifndef TUTTI_TRAINER_HPP
 #define TUTTI_TRAINER_HPP
 
+#include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <initializer_list>
@@ -227,6 +229,12 @@ struct TrainerSpec {
     std::function<Losses(Model&, double loss_scale)> forward = {};
     std::function<void(Model&, double lr_scale)> update = {};  ///< empty: forward only
     tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+    /// After a loss, the step is repeated with the ranks that are left
+    /// (tutti_trainer_set_recovery).
+    bool recover = false;
+    /// With recover: sets this rank's shares, and returns its samples as for step, {} if the step
+    /// has none. Empty: the step throws TUTTI_ERR_PEER_LOST, and the program calls it again.
+    std::function<std::vector<int64_t>(int rank, int ranks)> resize = {};
 };
 
 /// A model on all local devices. Move only.
@@ -256,6 +264,12 @@ public:
         return total;
     }
     void epoch_barrier() { detail::check_trainer(tutti_trainer_epoch_barrier(get())); }
+    /// With spec.recover, after a loss in a collective of the program's on comm().
+    void recover() { detail::check_trainer(tutti_trainer_recover(get())); }
+    /// The communicator of the ranks that train, the trainer's own; a loss replaces it.
+    tutti_comm* comm() const { return tutti_trainer_comm(get()); }
+    int64_t recoveries() const { return tutti_trainer_recoveries(get()); }
+    std::size_t recovery_bytes() const { return tutti_trainer_recovery_bytes(get()); }
     void begin() { detail::check_trainer(tutti_trainer_begin(get())); }
     void grad_ready(int device, const std::string& parameter) {
         detail::check_trainer(tutti_trainer_grad_ready(get(), device, parameter.c_str()));
@@ -366,6 +380,25 @@ private:
             tutti_trainer* made = nullptr;
             detail::check_trainer(tutti_parallelize(&c, &made));
             trainer.reset(made);
+            if (!spec.recover) return;
+            tutti_trainer_recovery recovery = TUTTI_TRAINER_RECOVERY_INIT;
+            recovery.recover = 1;
+            recovery.resize = spec.resize ? &resize : nullptr;
+            recovery.user = this;
+            detail::check_trainer(tutti_trainer_set_recovery(made, &recovery));
+        }
+        static tutti_status resize(void* user, int rank, int ranks, int64_t* samples) {
+            auto* self = static_cast<Parts*>(user);
+            const std::vector<int64_t> made = self->spec.resize(rank, ranks);
+            const std::size_t wanted =
+                samples
+                    ? self->devices() * static_cast<std::size_t>(self->spec.options.micro_batches)
+                    : 0;
+            if (made.size() != wanted)
+                detail::refuse("spec.resize returned " + std::to_string(made.size()) + " numbers",
+                               "return " + std::to_string(wanted) + " numbers");
+            std::copy(made.begin(), made.end(), samples);
+            return TUTTI_OK;
         }
         // If a builder throws the Error of a failed call, its status and text are kept.
         template <typename Builder>

@@ -331,6 +331,31 @@ tutti_status tutti_trainer_finish(tutti_trainer* trainer) {
     return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.steps().finish(); });
 }
 
+tutti_status tutti_trainer_set_recovery(tutti_trainer* trainer,
+                                        const tutti_trainer_recovery* recovery) {
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need_struct(recovery, "recovery"));
+        return t.set_recovery(*recovery);
+    });
+}
+
+tutti_status tutti_trainer_recover(tutti_trainer* trainer) {
+    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.recover(); });
+}
+
+tutti_comm* tutti_trainer_comm(const tutti_trainer* trainer) {
+    return trainer ? trainer->comm() : nullptr;
+}
+
+int64_t tutti_trainer_recoveries(const tutti_trainer* trainer) {
+    if (!trainer) return -1;
+    return trainer->recovery() ? trainer->recovery()->count() : 0;
+}
+
+size_t tutti_trainer_recovery_bytes(const tutti_trainer* trainer) {
+    return trainer && trainer->recovery() ? trainer->recovery()->copied_bytes() : 0;
+}
+
 int tutti_trainer_buffer_count(const tutti_trainer* trainer, int device) {
     if (!trainer || device < 0 || device >= trainer->recorder().devices()) return -1;
     int count = 0;

@@ -27,7 +27,9 @@ Result<> Readiness::check() const {
 Result<> Readiness::end_after(Result<> outcome) {
     if (outcome) return outcome;
     comm_.abort_after(outcome.error());
-    if (comm_.size() > 1) ended_ = without_advice(outcome.error().message);
+    if (comm_.size() == 1) return outcome;
+    ended_ = without_advice(outcome.error().message);
+    if (comm_.recovers()) comm_.leave();
     return outcome;
 }
 

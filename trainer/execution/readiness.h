@@ -12,7 +12,7 @@ namespace tutti::trainer {
 /// because no rank knows the state of the others.
 class Readiness {
 public:
-    explicit Readiness(const Comm& comm) : comm_(comm) {}
+    explicit Readiness(Comm& comm) : comm_(comm) {}
 
     /// The error of a call that needs a working trainer.
     Result<> check() const;
@@ -24,11 +24,12 @@ public:
     void set_synchronised() { synchronised_ = true; }
     void set_half_loaded(const Error& why) { half_loaded_ = without_advice(why.message); }
     void set_loaded() { half_loaded_.clear(); }
-    /// Returns a step's outcome. A failure ends the trainer and aborts the communicator.
+    /// Returns a step's outcome. A failure ends the trainer and aborts the communicator. If the
+    /// other ranks can go on after a loss, this rank leaves them.
     Result<> end_after(Result<> outcome);
 
 private:
-    const Comm& comm_;
+    Comm& comm_;
     bool synchronised_ = false;
     std::string half_loaded_;  // the failed load that left the parameters incomplete
     std::string ended_;        // the failure that ended the trainer
