@@ -40,6 +40,8 @@ void add_options(CLI::App& app, Options& o) {
                    "seed of the weights and of the order of images (default 1)");
     app.add_option("--data", o.data,
                    "file of the images (default: the digits.csv.gz of this example)");
+    app.add_flag("--recover", o.training.recover,
+                 "go on with the ranks that are left when a rank is lost");
     app.add_option("--curve", o.curve, "write epoch,loss,accuracy to this file");
     app.add_option("--min-accuracy", o.min_accuracy,
                    "fail below this test accuracy (default 0.95)");
@@ -59,20 +61,20 @@ int compare(const Options& o) {
 
 int train(const Options& o) {
     tutti::Communicator comm;
-    const bool reports = comm.rank() == 0;
-    digits::CurveFile curve(reports ? o.curve : "");
+    const int first_rank = comm.rank();
+    digits::CurveFile curve(first_rank == 0 ? o.curve : "");
     digits::Training training(comm, digits::load_dataset(o.data, test_share, o.training.seed),
                               o.training);
     digits::Epoch epoch;
     for (int number = 1; number <= o.epochs; ++number) {
         const auto start = std::chrono::steady_clock::now();
         epoch = training.run_epoch();
-        if (!training.in_step()) {
+        if (!epoch.in_step) {
             fmt::print(stderr, "digits: rank {}: the ranks' parameters differ after epoch {}\n",
-                       comm.rank(), number);
+                       first_rank, number);
             return 1;
         }
-        if (!reports) continue;
+        if (training.rank() != 0) continue;  // the lowest rank that is left reports
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
         fmt::print("epoch {:2}: loss {:.6f}, accuracy {:.1f} % training, {:.1f} % test, {:.3f} s\n",
                    number, epoch.loss, 100 * epoch.training_accuracy, 100 * epoch.test_accuracy,
@@ -80,8 +82,9 @@ int train(const Options& o) {
         std::fflush(stdout);
         curve.add(number, epoch.loss, epoch.test_accuracy);
     }
+    const bool reports = training.rank() == 0;
     if (reports)
-        fmt::print("digits: ranks {}, devices {}, test accuracy {:.1f} %\n", comm.size(),
+        fmt::print("digits: ranks {}, devices {}, test accuracy {:.1f} %\n", training.size(),
                    o.training.devices, 100 * epoch.test_accuracy);
     if (epoch.test_accuracy >= o.min_accuracy) return 0;
     if (reports)
