@@ -51,6 +51,8 @@ constexpr Row rows[] = {
      [](tutti_trainer* t) { return tutti_trainer_grad_ready(t, 0, "layer1/w"); }},
     {"the end of no step", "tutti_trainer_finish",
      [](tutti_trainer* t) { return tutti_trainer_finish(t); }},
+    {"a recovery that is not set", "recovery.recover",
+     [](tutti_trainer* t) { return tutti_trainer_recover(t); }},
     {"a buffer that there is not", "nowhere",
      [](tutti_trainer* t) {
          tutti_buffer_info info{};
