@@ -300,7 +300,8 @@ class Shrinking(unittest.TestCase):
 
 class Again(unittest.TestCase):
     def test_processes_make_new_groups_after_an_abort(self):
-        done = support.run_ranks(2, "again.py")
+        with tempfile.TemporaryDirectory() as folder:
+            done = support.run_ranks(2, "again.py", TUTTI_TEST_FOLDER=folder)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         print(*re.findall(r"AGAIN (.*)", done.stdout)[:1], file=sys.stderr)
         self.assertEqual(done.stdout.count("AGAIN"), 2, done.stdout + done.stderr)
