@@ -91,8 +91,9 @@ bool ReceiveCheck::send() {
         return false;
     }
     ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     param.flags = UCP_AM_SEND_FLAG_EAGER;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
     request_ = ucx_.ucp_am_send_nbx(endpoint_, id_, &number_, sizeof number_, nullptr, 0, &param);
     return !UCS_PTR_IS_ERR(request_);
 }
