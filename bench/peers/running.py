@@ -107,6 +107,15 @@ def bytes_of(text):
     return int(digits) << shift
 
 
+def count(least, most):
+    """A parser of an option's value: a whole number in that range."""
+    def parse(text):
+        if not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is out of range or not a number. What to do: give {least} to {most}")
+        return int(text)
+    return parse
+
+
 def human(size):
     for unit, name in ((MI, "MiB"), (KI, "KiB")):
         if size and size % unit == 0:
