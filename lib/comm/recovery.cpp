@@ -1,7 +1,6 @@
 #include "comm/recovery.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -21,11 +20,6 @@ constexpr int64_t longest_join_ms = 10'000;
 uint32_t id_of_smaller(uint32_t whole, uint64_t call) {
     const uint64_t hash = mix_hash(mix_hash(hash_basis, whole), call);
     return Endpoint::first_hashed_id | static_cast<uint32_t>(hash ^ hash >> 32);
-}
-
-std::string ranks_text(const RankSet& set) {
-    const std::vector<Rank> ranks = set.ranks();
-    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
 }  // namespace

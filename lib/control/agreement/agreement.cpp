@@ -1,7 +1,6 @@
 #include "control/agreement/agreement.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -25,19 +24,13 @@ std::string_view kind_name(AgreementCall::Kind kind) {
     return "another call";
 }
 
-std::string ranks_text(const RankSet& set) {
-    const std::vector<Rank> ranks = set.ranks();
-    if (ranks.empty()) return "no rank";
-    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
 Rank first_of(const RankSet& set) {
     const std::vector<Rank> ranks = set.ranks();
     return ranks.empty() ? nobody : ranks.front();
 }
 
 /// Ranks that have died or left count as members, so that any two majorities have a rank in common.
-/// Of two halves, the one with rank 0 is a majority.
+/// If the ranks are half of all members, rank 0 makes them a majority.
 bool is_majority(const RankSet& ranks) {
     const int64_t twice = 2 * int64_t{ranks.count()};
     return twice > ranks.size() || (twice == ranks.size() && ranks.contains(0));

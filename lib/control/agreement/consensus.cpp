@@ -39,20 +39,18 @@ uint64_t Consensus::calls() {
 }
 
 void Consensus::begin(const AgreementCall& call) {
-    const Lock lock(mutex_);
-    AgreementOutputs out;
-    over_ = false;
-    agreements_.begin(call, host_.clock_ns(), out);
-    end_if_lost();
-    note_outcome();
-    send(out);
+    begin_by(&Agreements::begin, call);
 }
 
 void Consensus::begin_round(const AgreementCall& call) {
+    begin_by(&Agreements::begin_round, call);
+}
+
+void Consensus::begin_by(BeginsInstance begins, const AgreementCall& call) {
     const Lock lock(mutex_);
     AgreementOutputs out;
     over_ = false;
-    agreements_.begin_round(call, host_.clock_ns(), out);
+    (agreements_.*begins)(call, host_.clock_ns(), out);
     end_if_lost();
     note_outcome();
     send(out);

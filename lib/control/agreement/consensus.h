@@ -52,6 +52,8 @@ public:
 
 private:
     using Lock = std::lock_guard<std::mutex>;
+    using BeginsInstance = decltype(&Agreements::begin);
+    void begin_by(BeginsInstance begins, const AgreementCall& call);
     void note_outcome();
     void end_if_lost();
     void send(const AgreementOutputs& out);

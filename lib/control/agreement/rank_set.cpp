@@ -1,5 +1,8 @@
 #include "control/agreement/rank_set.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <bit>
 
 namespace tutti {
@@ -56,6 +59,12 @@ std::optional<RankSet> RankSet::decode(ByteReader& in, Rank size) {
     for (uint64_t& word : set.words_) word = in.get<uint64_t>();
     if (!in.ok() || !all(size).includes(set)) return std::nullopt;
     return set;
+}
+
+std::string ranks_text(const RankSet& set) {
+    const std::vector<Rank> ranks = set.ranks();
+    if (ranks.empty()) return "no rank";
+    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
 }  // namespace tutti

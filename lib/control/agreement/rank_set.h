@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/bytes.h"
@@ -44,5 +45,8 @@ private:
     Rank size_ = 0;
     std::vector<uint64_t> words_;
 };
+
+/// For messages: "no rank", "rank 3", "ranks 3, 5".
+std::string ranks_text(const RankSet& set);
 
 }  // namespace tutti
