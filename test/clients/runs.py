@@ -144,6 +144,12 @@ def folder_environment(folder, **more):
     return environment(**{**own, **more})
 
 
+def ray_workers(folder):
+    """The files with the standard error of Ray's workers. mpirun's helpers may still remove folders: walk skips these."""
+    logs = (pathlib.Path(path) for path, _, _ in os.walk(folder) if re.search(r"/session_2[^/]*/logs$", path))
+    return sorted(file for path in logs for file in path.glob("worker-*.err"))
+
+
 def run(command, timeout_s=TIMEOUT_S, **env):
     """Runs the command, which gets a new folder as its last argument."""
     with tempfile.TemporaryDirectory(prefix="clients-", ignore_cleanup_errors=True) as folder, \
@@ -159,6 +165,4 @@ def run(command, timeout_s=TIMEOUT_S, **env):
             process.wait()
             status = f"none after {timeout_s} s"
         seconds = time.monotonic() - began
-        # Ray writes its workers' standard error to files.
-        workers = sorted(pathlib.Path(folder).glob("**/session_2*/logs/worker-*.err"))
-        return Run(status, text(f"{folder}/out"), "".join(map(text, [f"{folder}/log", *workers])), seconds)
+        return Run(status, text(f"{folder}/out"), "".join(map(text, [f"{folder}/log", *ray_workers(folder)])), seconds)

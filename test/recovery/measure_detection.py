@@ -1,6 +1,6 @@
 """Prints how long after a kill the calls of the other ranks of a host fail. usage: measure_detection.py [TIMES]
 
-TUTTI_WITNESS is the program (build/test/recovery/witness). For the documentation, on a machine with nothing else to do.
+TUTTI_TEST_WITNESS is the program (build/test/recovery/witness). For the documentation, on a machine with nothing else to do.
 """
 import sys
 

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 
-WITNESS = os.environ["TUTTI_WITNESS"]
+WITNESS = os.environ["TUTTI_TEST_WITNESS"]
 PATIENCE_S = 60
 FAILED = re.compile(r"failed (\d+) (\d+) (\d+) (-?\d+): (.*)", re.DOTALL)
 
