@@ -77,18 +77,23 @@ Result<> find_store(Config& config, std::shared_ptr<Store>& store) {
 
 Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
                                                            std::shared_ptr<Store> own_store) {
-    const int64_t start_ns = now_ns();
     if (Completion::calling_back())
         return fail(Code::invalid, "a completion callback may not make a communicator")
             .advice("let another thread call tutti_comm_create");
     TUTTI_TRY(check_whole(given));
     Config config = given;
-    // Only note the refusal: the endpoint returns it when it can still tell the other ranks.
-    if (auto fits = check_offload(config); !fits && !config.refused)
-        config.refused = std::move(fits).error();
     if (config.size > 1 && config.store.empty() && !own_store)
         TUTTI_TRY(find_store(config, own_store));
     std::string generation = job_stores::next_generation(config, own_store.get());
+    return join(std::move(config), std::move(generation), std::move(own_store));
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::join(Config config, std::string generation,
+                                                         std::shared_ptr<Store> own_store) {
+    const int64_t start_ns = now_ns();
+    // Only note the refusal: the endpoint returns it when it can still tell the other ranks.
+    if (auto fits = check_offload(config); !fits && !config.refused)
+        config.refused = std::move(fits).error();
     TUTTI_ASSIGN(std::shared_ptr<Endpoint> endpoint,
                  Endpoint::join(config, std::move(generation), std::move(own_store)));
     const bool one_host = endpoint->one_host();

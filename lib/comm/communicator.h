@@ -26,6 +26,9 @@ class Communicator final : private EndpointClient, private FailureProtocolHost {
 public:
     static Result<std::shared_ptr<Communicator>> create(const Config& config,
                                                         std::shared_ptr<Store> own_store);
+    /// The ranks with the same store, job name and generation meet; config has this one's number.
+    static Result<std::shared_ptr<Communicator>> join(Config config, std::string generation,
+                                                      std::shared_ptr<Store> own_store);
     ~Communicator() override;
 
     /// Collective. Ranks that give the same colour get a communicator of their own, in the order of
