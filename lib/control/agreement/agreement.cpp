@@ -106,12 +106,16 @@ bool Agreement::may_be_decided_elsewhere() const {
 }
 
 void Agreement::merge_facts(const Knowledge& facts, AgreementOutputs& out) {
+    const RankSet had_left = state_.known.left;
     if (state_.known == facts || !state_.known.merge(facts)) return;
     const AgreementView before = std::exchange(view_, AgreementView(member_, state_.known));
     if (view_.lead.ballot == before.lead.ballot) {
         // The rank whose place a new neighbour has taken may have died before it passed the
         // decision on.
-        if (!is_decided()) return;
+        if (!is_decided()) {
+            if (state_.known.left != had_left) ask_new_neighbours(before, out);
+            return;
+        }
         const RankSet known_to = before.neighbours();
         for (const Rank rank : view_.neighbours().without(known_to).ranks())
             out.push_back({rank, *decision_message()});
@@ -123,6 +127,17 @@ void Agreement::merge_facts(const Knowledge& facts, AgreementOutputs& out) {
     state_.gave_up = state_.own_give_up;
     if (state_.call) state_.contributed.insert(member_.rank);
     pause_ns_ = first_resend_ns;
+    if (state_.known.left != had_left) ask_new_neighbours(before, out);
+}
+
+/// A new neighbour may have left, too. Asking at once finds all ranks that have left, one after the
+/// other, within a round trip each; resend() would wait before each of them.
+void Agreement::ask_new_neighbours(const AgreementView& before, AgreementOutputs& out) {
+    if (!state_.call || state_.decision) return;
+    const RankSet known = before.neighbours();
+    if (view_.parent != nobody && !known.contains(view_.parent)) send_statement(true, out);
+    for (const Rank child : view_.children)
+        if (!known.contains(child)) send_inquiry(child, true, out);
 }
 
 void Agreement::call(const AgreementCall& call, int64_t now_ns, AgreementOutputs& out) {

@@ -132,6 +132,7 @@ private:
     void conclude(const Decision& decision, AgreementOutputs& out);
     void send_statement(bool wants_answer, AgreementOutputs& out);
     void ask_children(AgreementOutputs& out) const;
+    void ask_new_neighbours(const AgreementView& before, AgreementOutputs& out);
     void send_inquiry(Rank to, bool wants_answer, AgreementOutputs& out) const;
 
     AgreementMember member_;
