@@ -178,6 +178,21 @@ TEST_CASE("agreements: a rank that waits far behind learns that the others have 
               1 + Agreements::kept_before + Agreements::kept_revived + Agreements::kept_early);
 }
 
+TEST_CASE("agreements: decisions of calls that a rank has forgotten get no answer") {
+    Net net(3);
+    for (int i = 0; i < 8; ++i) {
+        net.begin(1);
+        net.give_up(1);
+    }
+    net.wire.clear();  // rank 0 was stopped, and its connection full
+    for (int i = 0; i < 6; ++i) {
+        net.begin(0);
+        net.give_up(0);
+    }
+    for (int i = 0; i < 1000; ++i) net.run_once();
+    CHECK(net.wire.empty());
+}
+
 TEST_CASE("agreements: messages of calls far ahead do not pile up") {
     Net net(2);
     for (int i = 0; i < 10; ++i) {

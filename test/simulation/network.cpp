@@ -23,6 +23,23 @@ Kind kind_of(ByteView bytes) {
     return kind;
 }
 
+// For the trace: the content of an agreement's message, from a rank in a job of that size.
+std::string agreement_text(ByteView bytes, Rank size) {
+    const auto tree = TreeMessage::decode(bytes, size);
+    if (!tree || tree->topic != TreeMessage::Topic::control ||
+        tree->control.kind != ControlMessage::Kind::agree)
+        return {};
+    const auto message = AgreementMessage::decode(tree->control.body, size);
+    if (!message) return {};
+    constexpr std::array roles = {"statement", "inquiry", "decision"};
+    const Knowledge& known = message->known;
+    return fmt::format(": {} of {}.{}{}, known dead {}, left {}, leavers {}, {} accusations",
+                       roles[static_cast<std::size_t>(message->role)], message->instance >> 16,
+                       message->instance & 0xffff, message->wants_answer ? ", wants answer" : "",
+                       ranks_text(known.dead), ranks_text(known.left), ranks_text(known.leavers),
+                       known.accusations.size());
+}
+
 }  // namespace
 
 // ---- connections -----------------------------------------------------------------------------
@@ -170,8 +187,10 @@ bool SimLinks::put(const Held& held, ByteView message) {
     const Kind kind = kind_of(message);
     const uint64_t number = own.out.sent++;
     const int64_t time = world_.network().arrival(rank_, other.rank, own.out);
-    world_.note("rank {} sends rank {} topic {} kind {} ({} bytes)", rank_, other.rank, kind.topic,
-                kind.message, message.size());
+    if (world_.traces())
+        world_.note("rank {} sends rank {} topic {} kind {} ({} bytes){}", rank_, other.rank,
+                    kind.topic, kind.message, message.size(),
+                    agreement_text(message, world_.scenario().size));
     world_.at(time, [this, link = link, &own, &other, number,
                      bytes = Bytes(message.begin(), message.end()), to = 1 - side] {
         if (number >= own.out.limit) return;

@@ -54,6 +54,7 @@ public:
     void note(fmt::format_string<Args...> text, Args&&... args) {
         if (tracing_) print(fmt::format(text, std::forward<Args>(args)...));
     }
+    bool traces() const { return tracing_; }
     void mix(uint64_t a, uint64_t b = 0) { hash_ = mix_hash(mix_hash(hash_, a), b); }
     uint64_t hash() const { return hash_; }
     uint64_t events() const { return events_; }

@@ -184,11 +184,12 @@ void Agreement::receive(Rank from, const AgreementMessage& message, AgreementOut
                               : leadership(message.known, member_.size, member_.arity).ballot;
     const auto is_later = [&](const std::optional<Decision>& d) { return d && d->ballot > theirs; };
     if (is_later(message.proposal) || is_later(message.decision)) return;
-    merge_facts(message.known, out);
-    const bool is_behind = theirs < view_.lead.ballot;
+    // First, because new facts may send a statement, which must have the proposal.
     if (message.proposal &&
         (!state_.proposal || message.proposal->ballot > state_.proposal->ballot))
         state_.proposal = message.proposal;
+    merge_facts(message.known, out);
+    const bool is_behind = theirs < view_.lead.ballot;
     switch (message.role) {
         case Role::statement:
             if (is_behind)

@@ -74,6 +74,10 @@ void Agreements::keep_facts(const Knowledge& facts) {
 
 void Agreements::receive(Rank from, const AgreementMessage& message, AgreementOutputs& out) {
     keep_facts(message.known);
+    // A decision of an instance that this rank has forgotten needs no answer. If it revived the
+    // instance, whose statement asks for the decision, the two ranks would go on for ever.
+    const bool forgotten = message.instance < present_ && !instances_.contains(message.instance);
+    if (forgotten && message.role == AgreementMessage::Role::decision) return;
     if (Agreement* instance = find_or_make(message.instance, out))
         instance->receive(from, message, out);
 }
