@@ -42,8 +42,9 @@ void Checks::error(Rank rank, uint32_t comm, const std::vector<Rank>& members, c
                      error.message);
             return;
         case Code::timeout:
-            // A rank that dies after its goodbye may have taken its last data with it.
-            if (!slow && (named == nobody || !world_.rank(named).is_dead()))
+            if (may_lack_data(comm))
+                ++lost_data_;
+            else if (!slow && (named == nobody || !world_.rank(named).is_dead()))
                 fail("rank {} times out although no rank is slow: {}", rank, error.message);
             return;
         case Code::revoked:
@@ -89,6 +90,12 @@ void Checks::lost(Rank rank, Rank peer) {
         fail("rank {} takes rank {} for lost, which is alive", rank, peer);
 }
 
+bool Checks::may_lack_data(uint32_t comm) const {
+    return std::any_of(left_.begin(), left_.end(), [&](const auto& left) {
+        return left.first == comm && world_.rank(left.second).is_dead();
+    });
+}
+
 // The rank ended in order before the others had that outcome, which excludes it.
 bool Checks::had_left(Rank rank, const Outcome& without) const {
     const auto& gone = without.gone;
@@ -102,7 +109,8 @@ void Checks::compare(uint32_t comm, uint64_t call, const std::map<Rank, Outcome>
     for (const auto& entry : outcomes) {
         const bool succeeded = entry.second.code == Code::ok;
         if (world_.rank(entry.first).is_dead()) continue;  // it may have had a decision alone
-        if (!succeeded && (world_.scenario().is_slow() || left_out_.count({comm, entry.first}) > 0))
+        if (!succeeded && (world_.scenario().is_slow() || may_lack_data(comm) ||
+                           left_out_.count({comm, entry.first}) > 0))
             continue;
         counted.push_back(&entry);
     }

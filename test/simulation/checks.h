@@ -45,6 +45,9 @@ public:
     /// Pairs of ranks with different successes, of which one had left: its goodbye with the
     /// decision was lost with a neighbour that had died.
     uint64_t lost_decisions() const { return lost_decisions_; }
+    /// Time-outs in a communicator that a rank had left before it died: its last data may have died
+    /// with it.
+    uint64_t lost_data() const { return lost_data_; }
 
     /// A rank's call has ended with that error; ranks are the communicator's.
     void error(Rank rank, uint32_t comm, const std::vector<Rank>& members, const Error& error);
@@ -64,6 +67,7 @@ public:
 private:
     bool is_gone(uint32_t comm, Rank rank) const;
     bool had_left(Rank rank, const Outcome& without) const;
+    bool may_lack_data(uint32_t comm) const;
     void add(std::string text);
     void compare(uint32_t comm, uint64_t call, const std::map<Rank, Outcome>& outcomes);
 
@@ -73,7 +77,7 @@ private:
     std::set<std::pair<uint32_t, Rank>> left_, left_out_;
     std::set<uint32_t> revoked_;
     std::map<Rank, int64_t> stopped_ns_;
-    uint64_t lost_decisions_ = 0;
+    uint64_t lost_decisions_ = 0, lost_data_ = 0;
 };
 
 }  // namespace simulation

@@ -32,7 +32,7 @@ struct Options {
 };
 
 struct Ran {
-    uint64_t hash = 0, events = 0, lost_decisions = 0;
+    uint64_t hash = 0, events = 0, lost_decisions = 0, lost_data = 0;
     std::vector<std::string> broken;
 };
 
@@ -41,7 +41,9 @@ Ran run(uint64_t seed, const Options& options) {
     if (options.trace) fmt::print("{}\n", scenario.describe());
     World world(scenario, options.broken, options.trace);
     world.run();
-    return {world.hash(), world.events(), world.checks().lost_decisions(), world.checks().broken()};
+    const Checks& checks = world.checks();
+    return {world.hash(), world.events(), checks.lost_decisions(), checks.lost_data(),
+            checks.broken()};
 }
 
 /// False if an invariant is broken; then it says which, and how to repeat the run.
@@ -63,20 +65,22 @@ int run_one(const Options& options) {
 
 int run_many(const Options& options) {
     constexpr uint64_t progress_every = 5000;
-    uint64_t failed = 0, events = 0, lost_decisions = 0;
+    uint64_t failed = 0, events = 0, lost_decisions = 0, lost_data = 0;
     for (uint64_t seed = options.from; seed <= options.to; ++seed) {
         const Ran ran = run(seed, options);
         failed += !holds(seed, options, ran);
         events += ran.events;
         lost_decisions += ran.lost_decisions > 0;
+        lost_data += ran.lost_data > 0;
         if ((seed - options.from + 1) % progress_every == 0) {
             fmt::print("up to seed {}: {} failed, {} events\n", seed, failed, events);
             std::fflush(stdout);
         }
     }
     fmt::print(
-        "{} seeds, {} failed, {} events; in {} runs a decision was lost with ranks that had left\n",
-        options.to - options.from + 1, failed, events, lost_decisions);
+        "{} seeds, {} failed, {} events; in {} runs a decision was lost with ranks that had left, in "
+        "{} data with a rank that died after its goodbye\n",
+        options.to - options.from + 1, failed, events, lost_decisions, lost_data);
     return failed == 0 ? 0 : 1;
 }
 

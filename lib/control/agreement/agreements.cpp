@@ -74,12 +74,14 @@ void Agreements::keep_facts(const Knowledge& facts) {
 
 void Agreements::receive(Rank from, const AgreementMessage& message, AgreementOutputs& out) {
     keep_facts(message.known);
-    // A decision of an instance that this rank has forgotten needs no answer. If it revived the
-    // instance, whose statement asks for the decision, the two ranks would go on for ever.
+    // A decision of an instance that this rank has forgotten is kept for ranks that ask. Its sender
+    // gets no answer: a statement asks for the decision, and the two would go on for ever.
+    AgreementOutputs unsent;
     const bool forgotten = message.instance < present_ && !instances_.contains(message.instance);
-    if (forgotten && message.role == AgreementMessage::Role::decision) return;
-    if (Agreement* instance = find_or_make(message.instance, out))
-        instance->receive(from, message, out);
+    const bool answers = !forgotten || message.role != AgreementMessage::Role::decision;
+    AgreementOutputs& answer = answers ? out : unsent;
+    if (Agreement* instance = find_or_make(message.instance, answer))
+        instance->receive(from, message, answer);
 }
 
 void Agreements::learn(const Knowledge& facts, AgreementOutputs& out) {
