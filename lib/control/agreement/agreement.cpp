@@ -11,6 +11,7 @@ namespace {
 using Role = AgreementMessage::Role;
 
 constexpr int64_t first_resend_ns = 200'000'000, longest_resend_ns = 2'000'000'000;
+constexpr int64_t at_once_ns = 0;
 
 std::string_view kind_name(AgreementCall::Kind kind) {
     switch (kind) {
@@ -106,16 +107,15 @@ bool Agreement::may_be_decided_elsewhere() const {
 }
 
 void Agreement::merge_facts(const Knowledge& facts, AgreementOutputs& out) {
-    const RankSet had_left = state_.known.left;
     if (state_.known == facts || !state_.known.merge(facts)) return;
     const AgreementView before = std::exchange(view_, AgreementView(member_, state_.known));
+    // A new neighbour may be gone, too. So this rank finds all that are gone, one after the other,
+    // within a round trip each; the usual pauses would let it time out.
+    if (!before.neighbours().includes(view_.neighbours())) due_ns_ = std::min(due_ns_, at_once_ns);
     if (view_.lead.ballot == before.lead.ballot) {
         // The rank whose place a new neighbour has taken may have died before it passed the
         // decision on.
-        if (!is_decided()) {
-            if (state_.known.left != had_left) ask_new_neighbours(before, out);
-            return;
-        }
+        if (!is_decided()) return;
         const RankSet known_to = before.neighbours();
         for (const Rank rank : view_.neighbours().without(known_to).ranks())
             out.push_back({rank, *decision_message()});
@@ -127,17 +127,6 @@ void Agreement::merge_facts(const Knowledge& facts, AgreementOutputs& out) {
     state_.gave_up = state_.own_give_up;
     if (state_.call) state_.contributed.insert(member_.rank);
     pause_ns_ = first_resend_ns;
-    if (state_.known.left != had_left) ask_new_neighbours(before, out);
-}
-
-/// A new neighbour may have left, too. Asking at once finds all ranks that have left, one after the
-/// other, within a round trip each; resend() would wait before each of them.
-void Agreement::ask_new_neighbours(const AgreementView& before, AgreementOutputs& out) {
-    if (!state_.call || state_.decision) return;
-    const RankSet known = before.neighbours();
-    if (view_.parent != nobody && !known.contains(view_.parent)) send_statement(true, out);
-    for (const Rank child : view_.children)
-        if (!known.contains(child)) send_inquiry(child, true, out);
 }
 
 void Agreement::call(const AgreementCall& call, int64_t now_ns, AgreementOutputs& out) {
@@ -184,12 +173,11 @@ void Agreement::receive(Rank from, const AgreementMessage& message, AgreementOut
                               : leadership(message.known, member_.size, member_.arity).ballot;
     const auto is_later = [&](const std::optional<Decision>& d) { return d && d->ballot > theirs; };
     if (is_later(message.proposal) || is_later(message.decision)) return;
-    // First, because new facts may send a statement, which must have the proposal.
+    merge_facts(message.known, out);
+    const bool is_behind = theirs < view_.lead.ballot;
     if (message.proposal &&
         (!state_.proposal || message.proposal->ballot > state_.proposal->ballot))
         state_.proposal = message.proposal;
-    merge_facts(message.known, out);
-    const bool is_behind = theirs < view_.lead.ballot;
     switch (message.role) {
         case Role::statement:
             if (is_behind)

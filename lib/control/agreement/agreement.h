@@ -97,7 +97,8 @@ public:
     void receive(Rank from, const AgreementMessage& message, AgreementOutputs& out);
     /// New facts from this rank's own detectors.
     void learn(const Knowledge& facts, AgreementOutputs& out);
-    /// Sends again what may have been lost; the pauses grow from 200 ms to 2 s.
+    /// Sends again what may have been lost; the pauses grow from 200 ms to 2 s. A new neighbour is
+    /// asked without a pause.
     void resend(int64_t now_ns, AgreementOutputs& out);
     /// The time of the next resend(); never_ns while there is nothing to send again.
     int64_t next_due_ns() const;
@@ -132,7 +133,6 @@ private:
     void conclude(const Decision& decision, AgreementOutputs& out);
     void send_statement(bool wants_answer, AgreementOutputs& out);
     void ask_children(AgreementOutputs& out) const;
-    void ask_new_neighbours(const AgreementView& before, AgreementOutputs& out);
     void send_inquiry(Rank to, bool wants_answer, AgreementOutputs& out) const;
 
     AgreementMember member_;
