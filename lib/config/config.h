@@ -55,6 +55,7 @@ struct Config {
     std::string dump;              // where to write the flight recorder when an operation fails
     int longest_sleep_ms = 100;    // the longest time between two deadline checks of a waiting
                                    // thread: no key
+    int64_t join_ms = -1;          // for joining; -1: timeout_ms holds: no key
     uint32_t attempt = 0;          // the number of restarts by a launcher: no key
     bool exchange_records = true;  // false in tests, for ranks of larger jobs and of version 0.1.0,
                                    // which only look records up in the store: no key
@@ -65,6 +66,8 @@ struct Config {
     struct Said {
         std::string rank, size, store;
     } said;
+
+    int64_t joining_ms() const { return join_ms < 0 ? timeout_ms : join_ms; }
 };
 
 /// One key: its name (that of the environment variable without TUTTI_, in lower case), its meaning,

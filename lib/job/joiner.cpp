@@ -96,7 +96,7 @@ private:
 Joiner::Joiner(const EndpointParts& parts, const std::string& generation)
     : parts_(parts),
       config_(parts.config),
-      deadline_(Deadline::after_ms(config_.timeout_ms)),
+      deadline_(Deadline::after_ms(config_.joining_ms())),
       notice_(generation, config_.rank, config_.size),
       watch_(config_.rank, config_.size, parts.identity.machine, parts.directory, notice_) {}
 
@@ -279,7 +279,7 @@ Result<> Joiner::connect_parent() {
                 break;
             }
             case ParentSearch::SearchStep::name_missing:
-                search.named_missing(parts_.directory.missing_error(config_.timeout_ms));
+                search.named_missing(parts_.directory.missing_error(config_.joining_ms()));
                 break;
             case ParentSearch::SearchStep::connected:
                 has_parent_ = true;
@@ -332,7 +332,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
         return assembly.state() != State::gathering;
     };
     if (!wait_until(gathered))
-        return tl::unexpected(parts_.directory.missing_error(config_.timeout_ms));
+        return tl::unexpected(parts_.directory.missing_error(config_.joining_ms()));
     if (assembly.state() == State::link) {
         TUTTI_ASSIGN(const bool know_all, take_records());
         parts_.transports.agree_on(assembly.worst());
@@ -345,7 +345,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
             return state == State::done || state == State::failed;
         }))
         return fail(Code::timeout, "timed out: not all ranks finished joining within {} ms",
-                    config_.timeout_ms);
+                    config_.joining_ms());
     if (!assembly.complete()) return tl::unexpected(assembly.error());
     if (!assembly.all_linked()) intrinsics = {};
     return {};

@@ -56,10 +56,6 @@ Result<Bytes> prove_client(const AuthKey& key, ByteView nonce_c, ByteView nonce_
     return prove(key, "tutti client", nonce_c, nonce_s);
 }
 
-bool equal_in_constant_time(ByteView a, ByteView b) {
-    return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
 // A transfer that failed inside the handshake, in words that name the likely cause.
 ErrorResult broken(const Error& error) {
     if (error.code == Code::timeout)
@@ -152,6 +148,14 @@ Result<Bytes> AuthServer::judge(ByteView in) const {
         return fail(Code::auth, "the client has another secret, or belongs to another job")
             .advice(compare_secrets);
     return Bytes{std::byte{1}};
+}
+
+Result<Bytes> sign(const AuthKey& key, ByteView message) {
+    return prove(key, "tutti message", message, {});
+}
+
+bool equal_in_constant_time(ByteView a, ByteView b) {
+    return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 Result<Bytes> random_bytes(std::size_t n) {

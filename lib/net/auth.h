@@ -55,6 +55,11 @@ private:
     Error error_;
 };
 
+/// A proof that the message comes from a process that knows the key's secret, for the key's
+/// context.
+Result<Bytes> sign(const AuthKey& key, ByteView message);
+bool equal_in_constant_time(ByteView a, ByteView b);
+
 /// n random bytes from the system; hex for names and secrets. system: the system has none.
 Result<Bytes> random_bytes(std::size_t n);
 Result<std::string> random_hex(std::size_t n);

@@ -17,7 +17,7 @@ namespace {
 struct ExitSteps {
     std::mutex mutex;                           // guards the members below
     std::set<std::string, std::less<>> armed;   // lists of libraries with a registered handler
-    std::array<void (*)(Deadline), 2> steps{};  // by ExitStep; nullptr: not requested
+    std::array<void (*)(Deadline), 3> steps{};  // by ExitStep; nullptr: not requested
 };
 
 constinit PerProcess<ExitSteps> exit_steps;

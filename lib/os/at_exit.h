@@ -9,7 +9,7 @@
 namespace tutti::at_exit {
 
 /// The steps, in the order in which the handler runs them. They share a deadline of most_ms.
-enum class ExitStep : uint8_t { leave_jobs, close_stores };
+enum class ExitStep : uint8_t { leave_jobs, close_stores, close_handles };
 constexpr int64_t most_ms = 1000;
 
 /// Asks for a step: an exit handler runs the steps that this process has asked for. A forked child

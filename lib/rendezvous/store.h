@@ -47,6 +47,11 @@ public:
     /// An observation of this process that may explain why other ranks did not join, for error
     /// messages ("2 connections to the store were refused for a wrong secret"); usually empty.
     virtual std::string suspicion() const { return {}; }
+    /// A reason why other ranks cannot join that only this store can find, or nullopt. A rank that
+    /// waits for other ranks asks now and then, on the thread that joins.
+    virtual std::optional<Error> obstacle() { return std::nullopt; }
+    /// The advice about ranks that did not join; empty: the usual one.
+    virtual std::string remedy() const { return {}; }
 };
 
 struct StoreOptions {
@@ -56,6 +61,8 @@ struct StoreOptions {
     Rank rank = 0;          // this process: rank 0 also starts the server of a tcp store, unless…
     bool hosted = false;    // …a server runs already, started by a launcher or by a rank
     bool in_job = false;    // a rank has started it, so it ends with that rank's process
+    Rank server = nobody;   // the rank whose server is known to run; if it cannot be reached,
+                            // its process has ended
     bool insecure = false;  // allow a tcp store on other addresses than loopback without a secret
     Deadline deadline;      // for connecting to the store
 };

@@ -49,8 +49,9 @@ public:
     TcpStore(const StoreOptions& options, net::HostPort at, std::unique_ptr<TcpStoreServer> server)
         : at_(std::move(at)),
           key_{options.secret, store_protocol::handshake_context(options.job)},
-          host_rank_(options.hosted ? nobody : 0),
+          host_rank_(options.hosted ? options.server : 0),
           in_job_(options.in_job),
+          runs_(options.server != nobody),
           name_("tcp://" + net::format_host_port(at_)),
           server_(std::move(server)) {}
 
@@ -76,14 +77,16 @@ private:
     Result<Reply> ask_on(int fd, ByteView request, Deadline deadline);
     Error gone(const Error& cause) const;
     /// The process that serves the store, for messages.
-    const char* host_name() const {
-        return host_rank_ != nobody ? "rank 0" : in_job_ ? "a rank" : "the launcher";
+    std::string host_name() const {
+        if (host_rank_ != nobody) return fmt::format("rank {}", host_rank_);
+        return in_job_ ? "a rank" : "the launcher";
     }
 
     net::HostPort at_;
     net::AuthKey key_;
     Rank host_rank_;  // nobody: the launcher serves, or with in_job_ an unknown rank
     bool in_job_;
+    bool runs_;  // so reach() does not wait for the server to start
     std::string name_;
     std::unique_ptr<TcpStoreServer> server_;
     // Connections with no request on them: one, unless several threads ask at the same time. So a
@@ -139,7 +142,7 @@ Error TcpStore::gone(const Error& cause) const {
 }
 
 Result<> TcpStore::reach(Deadline deadline) {
-    TUTTI_ASSIGN(UniqueFd fd, connect(deadline, true));
+    TUTTI_ASSIGN(UniqueFd fd, connect(deadline, !runs_));
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(fd));
     return {};

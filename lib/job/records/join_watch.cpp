@@ -33,6 +33,7 @@ std::optional<Error> JoinWatch::trouble(bool has_parent, int64_t now_ns) {
             fmt::format("rank {} has no file descriptors left for the connections of other ranks",
                         rank_),
             "raise the limit of open files of that process (ulimit -n)"};
+    if (auto obstacle = directory_.store().obstacle()) return obstacle;
     if (has_parent && !claims_) return {};
     if (auto failure = notice_.published(directory_.store())) return failure;
     if (!claims_) return {};

@@ -11,8 +11,9 @@
 
 namespace tutti {
 
-/// Such a reason is in the store (a notice, a claim whose process has ended) or in this process
-/// (descriptors). Each look asks the store, so looks become rarer. For the thread that joins.
+/// Such a reason is in the store (a notice, a claim whose process has ended), in what the store
+/// itself finds, or in this process (descriptors). Each look asks the store, so looks become rarer.
+/// For the thread that joins.
 class JoinWatch {
 public:
     JoinWatch(Rank rank, Rank size, std::string machine, PeerDirectory& directory,

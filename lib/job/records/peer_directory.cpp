@@ -154,6 +154,7 @@ Error PeerDirectory::missing_error(int64_t waited_ms) const {
             "raise TUTTI_TIMEOUT_MS",
             missing == 1 ? "" : "s", names, missing > max_named_ranks ? ", …" : "",
             missing == 1 ? "it is" : "they are");
+    if (std::string own = store_->remedy(); missing > 0 && !own.empty()) advice = std::move(own);
     if (const std::string also = store_->suspicion(); !also.empty()) {
         text += "; " + also;
         advice = "compare TUTTI_SECRET and TUTTI_JOB on all ranks";
