@@ -14,6 +14,7 @@ constexpr std::array all = {
     Target{"control", run_control, seeds_control},
     Target{"shm", run_shm, seeds_shm},
     Target{"fabric", run_fabric, seeds_fabric},
+    Target{"handle", run_handle, seeds_handle},
     Target{"records", run_records, seeds_records},
     Target{"tuning", run_tuning, seeds_tuning},
     Target{"checkpoint_header", run_checkpoint_header, seeds_checkpoint_header},
