@@ -1,7 +1,7 @@
 /**
  * @file recovery.h
- * @brief Calls that go on after a failure: agree, shrink and revoke. Part of tutti.h, which
- *        includes it.
+ * @brief Calls that go on after a failure: agree, shrink, revoke and reconfigure. Part of tutti.h,
+ *        which includes it.
  *
  * When a rank is lost, every survivor's operation ends with an error, but some survivors may have
  * finished the operation and go on to the next one. So a program that wants to go on makes these
@@ -56,6 +56,50 @@ TUTTI_API tutti_status tutti_comm_lost(const tutti_comm* comm, int* ranks, size_
 /** Ends every pending and later operation of comm on all ranks with REVOKED, which names this rank;
  *  agree and shrink still work. From any thread. After tutti_comm_abort it changes nothing. */
 TUTTI_API tutti_status tutti_comm_revoke(tutti_comm* comm);
+
+/*
+ * Communicators of processes that exchange their addresses themselves, without a store:
+ *
+ *     char handle[TUTTI_MAX_HANDLE_BYTES];
+ *     size_t bytes;
+ *     tutti_comm_get_handle(NULL, handle, sizeof handle, &bytes);
+ *     ...                    give it to the other processes, and gather theirs
+ *     tutti_comm_reconfigure(NULL, "step 1", handles, sizes, count, -1, &comm);
+ *
+ * After a loss, or when a process is to join, the processes call tutti_comm_reconfigure again with
+ * the handles of the new set. They keep their handles.
+ */
+
+/** A handle has at most so many bytes. */
+#define TUTTI_MAX_HANDLE_BYTES 1024
+
+/** Writes the handle of this process: bytes without a meaning for the program, which lead to it for
+ *  as long as it lives. config: NULL is the environment; size and store have no meaning. The same
+ *  job, secret, iface, insecure and rank give the same handle, so several ranks in one process set
+ *  different ranks here, which need not be those of a communicator. The first call starts a thread
+ *  that listens on the usual address (TUTTI_IFACE): without a secret on loopback only, unless
+ *  insecure is set. The handle proves that its process knows the secret, and does not tell the
+ *  secret. *bytes is the handle's length, also with INVALID for a capacity that is too small;
+ *  handle may be NULL if capacity is 0. Other errors: INVALID (a setting; a job's name of more than
+ *  512 bytes), SYSTEM. */
+TUTTI_API tutti_status tutti_comm_get_handle(const tutti_config* config, void* handle,
+                                             size_t capacity, size_t* bytes);
+/** Makes a communicator of the processes of these handles. All of them call it with the same uuid
+ *  and the same handles in the same order, which is the order of the ranks; this process is one of
+ *  them. config: as for its tutti_comm_get_handle. uuid: a text of 1 to 256 bytes, which no earlier
+ *  call of these processes had, also if that call failed. timeout_ms: for this call; < 0: the
+ *  configuration's; 0: none. Operations of the communicator have the configuration's. Other
+ *  communicators of the process, working or failed, stay as they are. Afterwards the ranks need no
+ *  process to meet: if the first one ends, it is a lost rank as any other. *comm is set with OK
+ *  only. Errors: INVALID (an argument; a handle that is cut short, damaged, given twice or of
+ *  another job; no handle of this process; a uuid that was used), UNSUPPORTED (a handle of another
+ *  version), AUTH (a handle of a process with another secret), MISMATCH (the processes have
+ *  different lists), PEER_LOST (a process has ended), TIMEOUT (names the ranks that did not come),
+ *  and those of tutti_comm_create. */
+TUTTI_API tutti_status tutti_comm_reconfigure(const tutti_config* config, const char* uuid,
+                                              const void* const* handles,
+                                              const size_t* handle_bytes, int count,
+                                              int64_t timeout_ms, tutti_comm** comm);
 
 #ifdef __cplusplus
 }

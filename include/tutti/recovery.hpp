@@ -9,13 +9,26 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tutti/buffers.hpp"
+#include "tutti/handles.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti {
 inline namespace cxx {  // as in buffers.hpp
+
+/// This process's handle, which other processes need for Communicator::reconfigure. config: nullptr
+/// is the environment.
+inline std::vector<std::byte> get_handle(const Config* config = nullptr) {
+    std::vector<std::byte> handle(TUTTI_MAX_HANDLE_BYTES);
+    std::size_t bytes = 0;
+    check(tutti_comm_get_handle(config ? config->get() : nullptr, handle.data(), handle.size(),
+                                &bytes));
+    handle.resize(bytes);
+    return handle;
+}
 
 /// A base of Communicator: its get() is the tutti_comm.
 template <class Communicator>
@@ -50,6 +63,23 @@ public:
         check(tutti_comm_lost(comm(), ranks.data(), ranks.size(), &count));
         ranks.resize(count);
         return ranks;
+    }
+    /// A communicator of the processes of these handles, in their order, which all of them call
+    /// with the same uuid and handles; no store is needed. uuid: no earlier call had it.
+    static Communicator reconfigure(const std::string& uuid,
+                                    std::span<const std::vector<std::byte>> handles,
+                                    int64_t timeout_ms = -1, const Config* config = nullptr) {
+        std::vector<const void*> starts;
+        std::vector<std::size_t> sizes;
+        for (const auto& handle : handles) {
+            starts.push_back(handle.data());
+            sizes.push_back(handle.size());
+        }
+        tutti_comm* made = nullptr;
+        check(tutti_comm_reconfigure(config ? config->get() : nullptr, uuid.c_str(), starts.data(),
+                                     sizes.data(), static_cast<int>(starts.size()), timeout_ms,
+                                     &made));
+        return Communicator(made);
     }
 
 private:

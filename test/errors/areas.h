@@ -36,6 +36,9 @@ void provoke_failures(Ledger& ledger);
 namespace regrouping {
 void provoke_regrouping(Ledger& ledger);
 }
+namespace handles {
+void provoke_handles(Ledger& ledger);
+}
 namespace messages {
 void provoke_messages(Ledger& ledger);
 }

@@ -29,6 +29,7 @@ constexpr Area areas[] = {
     {"mismatches", mismatches::provoke_mismatches},
     {"failures", failures::provoke_failures},
     {"regrouping", regrouping::provoke_regrouping},
+    {"handles", handles::provoke_handles},
     {"messages", messages::provoke_messages},
     {"trainer models", trainer_models::provoke_trainer_models},
     {"trainer calls", trainer_calls::provoke_trainer_calls},

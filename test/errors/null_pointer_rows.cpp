@@ -29,6 +29,8 @@ const Refusal refusals[] = {
     REFUSES(tutti_comm_shrink_without),
     REFUSES(tutti_comm_agree),
     REFUSES(tutti_comm_lost),
+    REFUSES(tutti_comm_get_handle),
+    REFUSES(tutti_comm_reconfigure),
     REFUSES(tutti_comm_explain),
     {"tutti_comm_algorithm",
      [] {

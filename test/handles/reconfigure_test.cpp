@@ -224,6 +224,10 @@ TEST_CASE("reconfigure: many in a row leave no descriptor and no thread behind")
     for (int number = 3; number < 53; ++number) once(number);
     INFO("descriptors and threads: " << before.first << ", " << before.second << " before, "
                                      << counts().first << ", " << counts().second << " after");
-    // The servers close the connections of clients that have gone a moment later.
-    REQUIRE(eventually([&] { return counts() == before; }));
+    // The servers close the connections of clients that have gone a moment later, so the first
+    // count may have some, too.
+    REQUIRE(eventually([&] {
+        const auto after = counts();
+        return after.first <= before.first && after.second <= before.second;
+    }));
 }
