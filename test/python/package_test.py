@@ -29,6 +29,13 @@ class Arrays(unittest.TestCase):
                          [f"CASE without_lost_ranks on rank {rank}" for rank in (1, 3)], done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("CASE "), 14, done.stdout + done.stderr)
 
+    def test_processes_meet_by_handles(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(PYTHON, "-m", "tutti.run", "-n", 4, "--keep-going", "--no-prefix", "--timeout", 120,
+                       HERE / "ranks" / "meeting.py", TUTTI_TEST_FOLDER=folder)
+        # Rank 0 is killed.
+        self.assertEqual(done.stdout.count("MEETING ok"), 3, done.stdout + done.stderr)
+
     def test_one_rank_without_a_launcher(self):
         done = run(PYTHON, "-c", "import tutti; c = tutti.init(); print(c.allreduce([1.5, 2.0]).tolist(), c)")
         self.assertEqual(done.stdout.strip(), "[1.5, 2.0] <tutti.Communicator: rank 0 of 1>", done.stderr)

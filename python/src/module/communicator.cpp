@@ -44,18 +44,22 @@ tutti_call_opts within(int64_t timeout_ms) {
 
 }  // namespace
 
-Communicator::Communicator(const std::map<std::string, std::string>& settings) {
+Config config_of(const Settings& settings, const char* operation) {
     tutti_config* raw = nullptr;
-    check(tutti_config_create(&raw), "init");
-    const std::unique_ptr<tutti_config, decltype(&tutti_config_destroy)> config(
-        raw, &tutti_config_destroy);
+    check(tutti_config_create(&raw), operation);
+    Config config(raw, &tutti_config_destroy);
     for (const auto& [key, value] : settings)
-        check(tutti_config_set(raw, key.c_str(), value.c_str()), "init");
+        check(tutti_config_set(raw, key.c_str(), value.c_str()), operation);
+    return config;
+}
+
+Communicator::Communicator(const Settings& settings) {
+    const Config config = config_of(settings, "init");
     tutti_comm* made = nullptr;
     tutti_status status = TUTTI_OK;
     {
         const Released released;
-        status = tutti_comm_create(raw, &made);
+        status = tutti_comm_create(config.get(), &made);
     }
     check(status, "init");
     joined_ = std::make_shared<Joined>(made);

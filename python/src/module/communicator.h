@@ -14,6 +14,11 @@
 
 namespace tutti_python {
 
+/// tutti's settings by name.
+using Settings = std::map<std::string, std::string>;
+using Config = std::unique_ptr<tutti_config, decltype(&tutti_config_destroy)>;
+Config config_of(const Settings& settings, const char* operation);
+
 /// Elements for each rank.
 using Counts = std::vector<std::size_t>;
 
@@ -31,7 +36,8 @@ struct Call {
 /// As tutti_comm: one thread at a time issues. Releases the GIL while a call waits.
 class Communicator {
 public:
-    explicit Communicator(const std::map<std::string, std::string>& settings);
+    explicit Communicator(const Settings& settings);
+    explicit Communicator(std::shared_ptr<Joined> joined) : joined_(std::move(joined)) {}
     ~Communicator() { close(); }
     Communicator(const Communicator&) = delete;
 
@@ -85,8 +91,6 @@ public:
     void close();
 
 private:
-    explicit Communicator(std::shared_ptr<Joined> joined) : joined_(std::move(joined)) {}
-
     /// The communicator for a call that begins.
     std::shared_ptr<Joined> enter() const;
 

@@ -10,6 +10,7 @@
 
 #include "checkpoint.h"
 #include "communicator.h"
+#include "handles.h"
 #include "lightgbm.h"
 
 namespace nb = nanobind;
@@ -23,7 +24,7 @@ using tutti_python::Counts;
 using tutti_python::LightgbmNetwork;
 using tutti_python::Plan;
 using tutti_python::Request;
-using Settings = std::map<std::string, std::string>;
+using tutti_python::Settings;
 
 std::vector<std::string> transports() {
     std::vector<std::string> names;
@@ -85,6 +86,9 @@ NB_MODULE(_tutti, module) {
         .def("abort", &Communicator::abort)
         .def("revoke", &Communicator::revoke)
         .def("close", &Communicator::close);
+    module.def("handle", &tutti_python::handle, "settings"_a);
+    module.def("reconfigure", &tutti_python::reconfigure, "settings"_a, "uuid"_a, "handles"_a,
+               "timeout_ms"_a);
     nb::class_<Checkpoint>(module, "Checkpoint")
         .def(nb::init<>())
         .def("add_source", &Checkpoint::add_source, "name"_a, nb::arg("data").noconvert(),

@@ -28,7 +28,7 @@ from ._errors import (
 __all__ = [
     "ANY_SOURCE", "AbortedError", "AuthenticationError", "Communicator", "Error", "InvalidError", "MismatchError",
     "OutOfMemoryError", "PeerLostError", "Plan", "Request", "RevokedError", "SystemFailureError", "TimedOutError",
-    "UnsupportedError", "__version__", "checkpoint", "info", "init",
+    "UnsupportedError", "__version__", "checkpoint", "handle", "info", "init", "reconfigure",
 ]
 _LATER = ("ANY_SOURCE", "Communicator", "Plan", "Request", "info", "init")
 
@@ -39,6 +39,10 @@ def __getattr__(name):
         from . import communicator
 
         return getattr(communicator, name)
+    if name in ("handle", "reconfigure"):
+        from . import _handles
+
+        return getattr(_handles, name)
     if name == "checkpoint":
         import importlib
 

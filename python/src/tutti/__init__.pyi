@@ -12,6 +12,7 @@ from ._errors import (
     TimedOutError as TimedOutError,
     UnsupportedError as UnsupportedError,
 )
+from ._handles import handle as handle, reconfigure as reconfigure
 from .communicator import (
     ANY_SOURCE as ANY_SOURCE,
     Communicator as Communicator,
