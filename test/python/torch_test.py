@@ -298,6 +298,24 @@ class Shrinking(unittest.TestCase):
         self.assertEqual(["SHRINK ok" in text for text in told], [True, True, False, False], "\n".join(told))
 
 
+class Reconfiguring(unittest.TestCase):
+    def ranks_of(self, backend, ends):
+        """The ranks that the calls give, over a backend."""
+        with tempfile.TemporaryDirectory() as folder:
+            with support.started(4, "reconfiguring.py", {"TUTTI_TEST_FOLDER": folder, "BACKEND": backend},
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as ranks:
+                told = support.outputs(ranks)
+        if "RECONFIGURE this torch cannot" in told[0]:
+            self.skipTest("this torch has no reconfigure")
+        self.assertEqual([process.returncode for process in ranks], ends, "\n".join(told))
+        return re.findall("RANK of . in call .: .*", "\n".join(told))
+
+    def test_ranks_are_those_of_gloo(self):
+        ours = self.ranks_of("tutti", [0, 0, 0, -signal.SIGKILL])
+        self.assertEqual(len(ours), 16)
+        self.assertEqual(ours, self.ranks_of("gloo", [0, 0, 0, 0]))
+
+
 class Again(unittest.TestCase):
     def test_processes_make_new_groups_after_an_abort(self):
         with tempfile.TemporaryDirectory() as folder:

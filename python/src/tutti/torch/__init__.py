@@ -105,6 +105,9 @@ def _settings(options) -> dict[str, str]:
 
 def _create(options, backend_options=None):
     timeout_ms = round(options.timeout.total_seconds() * 1000)
+    if getattr(options, "enable_reconfigure", False):
+        return build().create_later(options.store, options.group_rank, options.group_size, timeout_ms,
+                                    options.group_id, _settings(backend_options))
     return build().create(options.store, options.group_rank, options.group_size, timeout_ms,
                           options.group_id, _settings(backend_options))
 

@@ -28,6 +28,9 @@ Backend::Backend(std::shared_ptr<Group> group, c10::intrusive_ptr<Options> optio
       group_(std::move(group)),
       pid_(::getpid()) {}
 
+Backend::Backend(int rank, int size, c10::intrusive_ptr<Options> options)
+    : c10d::Backend(rank, size), options_(std::move(options)), met_(false), pid_(::getpid()) {}
+
 Backend::~Backend() {
     batches_.clear();
     leave();
@@ -37,6 +40,10 @@ Backend::~Backend() {
 
 std::shared_ptr<Group> Backend::group() const {
     const std::lock_guard lock(lifecycle_);
+    TORCH_CHECK(
+        group_ || met_,
+        "tutti: the process group has not been initialized, because it was made with "
+        "enable_reconfigure=True. What to do: call reconfigure() before the first collective");
     TORCH_CHECK(
         group_,
         "tutti: the process group is closed: it was destroyed or shut down. What to do: make "

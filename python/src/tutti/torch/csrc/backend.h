@@ -56,6 +56,9 @@ public:
     };
 
     Backend(std::shared_ptr<Group> group, c10::intrusive_ptr<Options> options);
+    /// A group that has met nobody yet: reconfigure() makes its communicator. Until then it has
+    /// this rank and size.
+    Backend(int rank, int size, c10::intrusive_ptr<Options> options);
     ~Backend() override;
 
     const std::string getBackendName() const override { return "tutti"; }
@@ -90,6 +93,16 @@ public:
     /// Ends the group's operations on all ranks. The ranks that are gone: the same on all others,
     /// which call it.
     std::vector<int> lost_ranks();
+#if defined(C10D_BACKEND_HAS_RECONFIGURE)
+    bool supportsReconfigure() const override {
+        return true;
+    }
+    /// The handle of this process, which stays valid.
+    std::string get_reconfigure_handle() const override;
+    /// Makes a communicator of the processes of these handles, with which this group goes on: in
+    /// the list's order, or the sorted order of a set. Returns when all of them have called it.
+    WorkPtr reconfigure(const c10d::ReconfigureOptions& opts) override;
+#endif
 #if TUTTI_TORCH_AT_LEAST(2, 7)
     c10d::ErrorType getError();
 #endif
@@ -329,6 +342,7 @@ private:
         if (estimates()) broken_off_ = true;
     }
     void leave();
+    void replace_group(std::shared_ptr<Group> made);
     void check_root(int64_t root, const char* operation) const;
     void check_list(std::size_t got, const char* operation, const char* what) const;
     void check_blocks(const at::Tensor& whole, const at::Tensor& block,
@@ -367,7 +381,8 @@ private:
     const c10::intrusive_ptr<Options> options_;
     const std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>();
     mutable std::mutex lifecycle_;
-    std::shared_ptr<Group> group_;  // NULL once the group is closed
+    std::shared_ptr<Group> group_;  // NULL once the group is closed, and before reconfigure()
+    std::atomic<bool> met_{true};   // false before the first reconfigure()
     std::mutex issuing_;            // tutti allows one issuing thread at a time
     DeviceStreams streams_;
     std::atomic<bool> on_device_{

@@ -21,6 +21,12 @@ bool own_secret(const Settings& settings) {
            std::getenv("TUTTI_SECRET") != nullptr || std::getenv("TUTTI_SECRET_FILE") != nullptr;
 }
 
+void set(const Config& config, const char* key, const std::string& value) {
+    check(tutti_config_set(config.get(), key, value.c_str()), "init");
+}
+
+}  // namespace
+
 int streams_wanted(const Settings& settings) {
     const auto found = settings.find("nrings");
     const char* text =
@@ -36,11 +42,14 @@ std::chrono::milliseconds deadline_of(std::chrono::milliseconds timeout) {
                       std::chrono::milliseconds(Limits::max()));
 }
 
-void set(const Config& config, const char* key, const std::string& value) {
-    check(tutti_config_set(config.get(), key, value.c_str()), "init");
+Settings Group::with_secret(const Settings& settings,
+                            const c10::intrusive_ptr<c10d::Store>& store) {
+    Settings all = settings;
+    if (!own_secret(settings))
+        if (std::string secret = HostStore(store).agree_on_secret(); !secret.empty())
+            all["secret"] = std::move(secret);
+    return all;
 }
-
-}  // namespace
 
 std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                    std::chrono::milliseconds timeout, const std::string& name,

@@ -16,6 +16,11 @@ namespace tutti_torch {
 /// tutti's settings by name, for pg_options: {"transport": "tcp"}.
 using Settings = std::map<std::string, std::string>;
 
+/// The number of a group's streams by the settings and the environment.
+int streams_wanted(const Settings& settings);
+/// A time-out as tutti takes it, from 1 ms to 24.8 days.
+std::chrono::milliseconds deadline_of(std::chrono::milliseconds timeout);
+
 /// A communicator and the store that it was made with; its last user destroys it.
 class Group {
 public:
@@ -26,6 +31,17 @@ public:
                                        int size, std::chrono::milliseconds timeout,
                                        const std::string& name, const Settings& settings,
                                        bool one_launcher);
+    /// This process's handle for meet(): a text. timeout: of the groups that are made with it.
+    static std::string handle(const Settings& settings, std::chrono::milliseconds timeout);
+    /// Collective over the processes of these handles: a group of them, in this order. uuid: a new
+    /// one for each call. timeout: of the group's operations; limit: of this call.
+    static std::shared_ptr<Group> meet(const std::string& uuid,
+                                       const std::vector<std::string>& handles,
+                                       std::chrono::milliseconds timeout,
+                                       std::chrono::milliseconds limit, const Settings& settings);
+    /// The settings with a secret that the processes of this store share, if they have none.
+    static Settings with_secret(const Settings& settings,
+                                const c10::intrusive_ptr<c10d::Store>& store);
     /// Collective over this group: a part of its communicator; NULL for color < 0.
     std::shared_ptr<Group> split(int color, int key);
     /// Collective over the ranks that remain: a group of them, without the excluded ranks, which do

@@ -62,6 +62,17 @@ std::string HostStore::share_secret(int rank, const std::string& generation,
     return secret;
 }
 
+std::string HostStore::agree_on_secret() {
+    const std::string own = random_secret();
+    try {
+        const std::vector<uint8_t> kept = store_->compareSet(
+            "tutti/handles/secret", {}, std::vector<uint8_t>(own.begin(), own.end()));
+        return {kept.begin(), kept.end()};
+    } catch (const std::exception&) {
+        return {};
+    }
+}
+
 void HostStore::count_in(const std::string& generation) {
     store_->add(generation + "/lists", 1);
 }

@@ -24,6 +24,9 @@ public:
     /// store. Throws CallError if rank 0 did not publish it.
     std::string share_secret(int rank, const std::string& generation,
                              std::chrono::milliseconds timeout);
+    /// Returns a random secret that all processes with this store agree on, without waiting for any
+    /// of them; "" if the store cannot do that.
+    std::string agree_on_secret();
     /// Call it before this rank joins: announces this version of the layer, or a later one.
     void count_in(const std::string& generation);
     /// The number of ranks that have counted themselves in.

@@ -47,13 +47,28 @@ Backend& own(const BackendPtr& backend) {
     return *found;
 }
 
+c10::intrusive_ptr<Backend::Options> options_of(const std::string& name, const Settings& settings,
+                                                std::chrono::milliseconds timeout) {
+    auto options = c10::make_intrusive<Backend::Options>(settings, timeout);
+    options->group_name = name;
+    return options;
+}
+
 BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                   int64_t timeout_ms, const std::string& name, const Settings& settings,
                   bool one_launcher) {
     const std::chrono::milliseconds timeout(timeout_ms);
     auto group = tutti_torch::Group::join(store, rank, size, timeout, name, settings, one_launcher);
-    return c10::make_intrusive<Backend>(std::move(group),
-                                        c10::make_intrusive<Backend::Options>(settings, timeout));
+    return c10::make_intrusive<Backend>(std::move(group), options_of(name, settings, timeout));
+}
+
+// The group meets nobody before its first reconfigure().
+BackendPtr create_later(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                        int64_t timeout_ms, const std::string& name, const Settings& settings) {
+    return c10::make_intrusive<Backend>(
+        rank, size,
+        options_of(name, tutti_torch::Group::with_secret(settings, store),
+                   std::chrono::milliseconds(timeout_ms)));
 }
 
 // The communicator's address, and the object that keeps it alive.
@@ -118,6 +133,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
                py::arg("timeout_ms"), py::arg("name"), py::arg("settings"),
                py::arg("one_launcher") = true, py::call_guard<tutti_python::Released>());
+    module.def("create_later", &create_later, py::arg("store"), py::arg("rank"), py::arg("size"),
+               py::arg("timeout_ms"), py::arg("name"), py::arg("settings"),
+               py::call_guard<tutti_python::Released>());
     module.def(
         "dump", [](const BackendPtr& backend, int fd) { own(backend).dump(fd); },
         py::call_guard<tutti_python::Released>());

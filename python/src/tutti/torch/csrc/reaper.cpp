@@ -88,6 +88,12 @@ std::exception_ptr Reaper::last_failure() const {
     return last_failure_;
 }
 
+void Reaper::forget_failures() {
+    const std::lock_guard lock(mutex_);
+    owed_ = last_failure_ = nullptr;
+    noted_ = TUTTI_OK;
+}
+
 void Reaper::owe(std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     if (!owed_) owed_ = std::move(error);

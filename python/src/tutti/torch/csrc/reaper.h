@@ -44,6 +44,8 @@ public:
     tutti_status ended_by() const;
     /// The latest failure, or what ended the group; NULL if nothing failed.
     std::exception_ptr last_failure() const;
+    /// Forgets all failures: a new communicator replaces the one that they ended.
+    void forget_failures();
     /// Keeps a device operation's failure, since its waiters do not wait for its end.
     void owe(std::exception_ptr error);
     /// A caller has seen this failure: forget it.
