@@ -56,6 +56,11 @@ TUTTI_API tutti_status tutti_comm_lost(const tutti_comm* comm, int* ranks, size_
 /** Ends every pending and later operation of comm on all ranks with REVOKED, which names this rank;
  *  agree and shrink still work. From any thread. After tutti_comm_abort it changes nothing. */
 TUTTI_API tutti_status tutti_comm_revoke(tutti_comm* comm);
+/** Takes this rank out of comm: finishes the operations that it has issued, and says goodbye. The
+ *  next collective of the other ranks ends with PEER_LOST ("rank 2 has left"), and their next agree
+ *  or shrink does not wait for this rank. Later calls with comm end with INVALID here;
+ *  tutti_comm_destroy is still due. Works after every failure. From the issuing thread. */
+TUTTI_API tutti_status tutti_comm_leave(tutti_comm* comm);
 
 /*
  * Communicators of processes that exchange their addresses themselves, without a store:

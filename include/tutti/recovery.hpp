@@ -37,6 +37,10 @@ public:
     /// From any thread: ends every pending and later operation on all ranks with TUTTI_ERR_REVOKED,
     /// also after another failure, so that no rank waits in an operation any more.
     void revoke() { check(tutti_comm_revoke(comm())); }
+    /// Takes this rank out of the communicator: it finishes its operations and says goodbye. The
+    /// others' next collective ends with TUTTI_ERR_PEER_LOST, their next shrink() does not wait for
+    /// this rank. Later calls here throw.
+    void leave() { check(tutti_comm_leave(comm())); }
     /// A communicator of the ranks that are still alive and have not left, ranked in their order
     /// here. All of them call it. This communicator stays as it is.
     Communicator shrink() {

@@ -90,4 +90,10 @@ inline Result<> check_comm(const char* function, const tutti_comm* comm) {
     return comm->impl->forked();
 }
 
+/// The same for a call that needs the job, which this rank may have left.
+inline Result<> check_member(const char* function, const tutti_comm* comm) {
+    TUTTI_TRY(check_comm(function, comm));
+    return in_function(function, comm->impl->may_start());
+}
+
 }  // namespace tutti

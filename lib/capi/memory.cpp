@@ -9,7 +9,7 @@ extern "C" {
 
 tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data) {
     return tutti::guard(comm, [&]() -> Result<> {
-        TUTTI_TRY(tutti::check_comm("tutti_mem_alloc", comm));
+        TUTTI_TRY(tutti::check_member("tutti_mem_alloc", comm));
         if (!data) return tutti::null_argument("tutti_mem_alloc", "data");
         *data = nullptr;
         TUTTI_ASSIGN(*data, comm->impl->memory().allocate(bytes));
@@ -19,7 +19,7 @@ tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data) {
 
 tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data) {
     return tutti::guard(comm, [&]() -> Result<> {
-        TUTTI_TRY(tutti::check_comm("tutti_mem_alloc_device", comm));
+        TUTTI_TRY(tutti::check_member("tutti_mem_alloc_device", comm));
         if (!data) return tutti::null_argument("tutti_mem_alloc_device", "data");
         *data = nullptr;
         TUTTI_ASSIGN(*data, tutti::in_function("tutti_mem_alloc_device",
@@ -47,7 +47,7 @@ tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
 
 tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int fd) {
     return tutti::guard(comm, [&]() -> Result<> {
-        TUTTI_TRY(tutti::check_comm("tutti_mem_register", comm));
+        TUTTI_TRY(tutti::check_member("tutti_mem_register", comm));
         if (!data) return tutti::null_argument("tutti_mem_register", "data");
         if (bytes == 0)
             return tutti::fail(Code::invalid, "tutti_mem_register: bytes is 0")

@@ -29,7 +29,7 @@ extern "C" {
 
 tutti_status tutti_comm_revoke(tutti_comm* comm) {
     return tutti::guard(comm, [&]() -> tutti::Result<> {
-        TUTTI_TRY(tutti::check_comm("tutti_comm_revoke", comm));
+        TUTTI_TRY(tutti::check_member("tutti_comm_revoke", comm));
         comm->impl->revoke();
         return {};
     });

@@ -139,6 +139,7 @@ MemoryUse Communicator::used_memory() const {
 }
 
 void Communicator::abort() {
+    if (core_.destroyed) return;
     core_.failure_protocol.overrule(
         {Code::aborted, rank(), 0, fmt::format("rank {} called tutti_comm_abort", rank())});
     recovery_.interrupt();
@@ -183,6 +184,14 @@ void Communicator::destroy() {
     if (endpoint.remove(core_.group.id(), core_.consensus.last_words(), Deadline()))
         endpoint.leave(Deadline::after_ms(1000));
     living_communicators::remove(*this);
+}
+
+Result<> Communicator::leave() {
+    TUTTI_TRY(core_.may_call());
+    TUTTI_TRY(core_.may_start());
+    core_.left = true;
+    destroy();
+    return {};
 }
 
 void Communicator::leave_at_exit(Deadline deadline) {

@@ -49,6 +49,8 @@ public:
     /// The same check for calls that start or wait for an operation; it also returns `invalid`
     /// inside a completion callback.
     Result<> may_call() const { return core_.may_call(); }
+    /// For calls that need the job: `invalid` after leave().
+    Result<> may_start() const { return core_.may_start(); }
     int rings() const { return core_.config().nrings; }
     bool manual() const { return core_.manual(); }
 
@@ -77,6 +79,8 @@ public:
     /// Ends every pending and later operation on all ranks with `revoked`; recovery() still works.
     void revoke();
     void destroy();
+    /// The same, but the program keeps the handle: later calls get `invalid`.
+    Result<> leave();
     /// For the end of the process: delivers the unsent output of finished calls, and tells the
     /// other ranks that this rank leaves. Threads inside calls stay there; nothing is freed, and no
     /// callback runs.

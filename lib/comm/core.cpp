@@ -41,6 +41,10 @@ Result<> Core::refuse_call() const {
 
 Result<> Core::may_start() const {
     if (!destroyed.load(std::memory_order_relaxed)) return {};
+    if (left)
+        return fail(Code::invalid, "this rank has left the communicator")
+            .advice("call tutti_comm_destroy, and go on with another communicator")
+            .on(rank());
     return fail(Code::aborted, "the communicator was destroyed")
         .advice("call tutti_comm_destroy after every other call, or make a new communicator")
         .on(rank());

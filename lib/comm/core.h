@@ -44,7 +44,7 @@ struct Core {
         return !home.here() || Completion::calling_back() ? refuse_call() : Result<>{};
     }
     Result<> refuse_call() const;
-    /// Returns `aborted` after destroy().
+    /// Returns `aborted` after destroy(), and `invalid` after leave().
     Result<> may_start() const;
     void set_hosts(Hosts hosts);
     /// Looks up the neighbours in the group's own tree, and joins the group's intrinsics: none if
@@ -85,6 +85,7 @@ struct Core {
     Offload* offload = nullptr;           // set before the communicator's first call
     std::atomic<uint64_t> generation{1};  // of groups on accelerators; resume() advances it
     std::atomic<bool> destroyed{false};
+    std::atomic<bool> left{false};  // set before `destroyed` if the program still has the handle
     // The last operation's number. The issuing thread advances it while it owns the operation's
     // stream; resume() sets it with all streams held.
     std::atomic<uint64_t> sequence{0};

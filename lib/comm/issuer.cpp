@@ -42,6 +42,7 @@ Result<bool> Issuer::new_driver_takes(OffloadCall& asked) {
 
 Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t stream,
                                                 int64_t timeout_ms) {
+    TUTTI_TRY(core_.may_start());
     TUTTI_TRY(core_.planner.check(call, static_cast<int>(stream)));
     if (core_.failure_protocol.alarm()) {
         // Other ranks may have left because they were refused the same call: return the same

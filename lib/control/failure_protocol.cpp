@@ -16,7 +16,7 @@ Error departed_error(const std::vector<std::pair<Rank, uint64_t>>& departed) {
     const auto first = std::min_element(departed.begin(), departed.end(),
                                         [](auto& a, auto& b) { return a.second < b.second; });
     return fail_rank(Code::peer_lost, first->first,
-                     "rank {} has left: it destroyed its communicator after operation #{}",
+                     "rank {} has left: it left or destroyed its communicator after operation #{}",
                      first->first, first->second)
         .advice("let every rank make the same number of calls before it destroys the communicator")
         .value();

@@ -69,8 +69,8 @@ Error Transfers::left_error(Rank partner) {
         .code = Code::peer_lost,
         .rank = partner,
         .message = partner == any_source
-                       ? "all other ranks have left: they destroyed their communicators"
-                       : fmt::format("rank {} has left: it destroyed its communicator", partner),
+                       ? "all other ranks have left: they left or destroyed their communicators"
+                       : fmt::format("rank {} has left: it left or destroyed its communicator", partner),
         .advice = "let every rank finish its messages before it destroys its communicator"};
 }
 

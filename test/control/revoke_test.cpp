@@ -84,7 +84,7 @@ const Before befores[] = {
      },
      " (after: rank 5: there is no memory)"},
     {"a rank that has left", [](Ranks& ranks) { ranks.leave(1, 4); },
-     " (after: rank 1 has left: it destroyed its communicator after operation #4)"},
+     " (after: rank 1 has left: it left or destroyed its communicator after operation #4)"},
 };
 
 }  // namespace

@@ -120,6 +120,38 @@ void revoke_while_waiting(Ledger& ledger) {
     });
 }
 
+void call_after_leaving(Ledger& ledger) {
+    std::latch left(1);
+    run_job(ledger, "leave", {}, [&](tutti_comm* comm, int rank) {
+        if (rank == 0) {
+            left.wait();
+            ledger.take("a call after another rank left", sum(comm),
+                        {TUTTI_ERR_PEER_LOST, "rank 1 has left", 0, 1});
+            return;
+        }
+        if (tutti_comm_leave(comm) != TUTTI_OK) ledger.broken("leave", tutti_last_error());
+        left.count_down();
+        std::array<float, 8> x{};
+        uint64_t bits = 0;
+        void* memory = nullptr;
+        tutti_plan* plan = nullptr;
+        const Want want{TUTTI_ERR_INVALID, "this rank has left the communicator", 1, -1};
+        const auto take = [&](const char* what, tutti_status status) {
+            ledger.take(std::string(what) + " after leaving", status, want);
+        };
+        take("allreduce", sum(comm));
+        take("plan", tutti_plan_allreduce(comm, 8, TUTTI_FLOAT32, TUTTI_SUM, nullptr, &plan));
+        take("send", tutti_send(comm, x.data(), 1, TUTTI_FLOAT32, 0, 0));
+        take("split", split(comm));
+        take("agree", tutti_comm_agree(comm, &bits));
+        take("revoke", tutti_comm_revoke(comm));
+        take("leave", tutti_comm_leave(comm));
+        take("mem_alloc", tutti_mem_alloc(comm, 8, &memory));
+        take("mem_register", tutti_mem_register(comm, x.data(), sizeof x, -1));
+        if (tutti_comm_abort(comm) != TUTTI_OK) ledger.broken("abort", tutti_last_error());
+    });
+}
+
 // The error has both.
 void revoke_after_a_deadline(Ledger& ledger) {
     std::latch over(1), revoked(1);
@@ -243,6 +275,7 @@ void call_in_callback(tutti_status, void* user) {
     take("split", split(c.comm));
     take("agree", tutti_comm_agree(c.comm, &bits));
     take("shrink", tutti_comm_shrink(c.comm, &made));
+    take("leave", tutti_comm_leave(c.comm));
     take("group_end", tutti_group_end(c.comm));
     take("destroy", tutti_comm_destroy(c.comm), -1);
     take("create", tutti_comm_create(nullptr, &made), -1);
@@ -283,6 +316,7 @@ void provoke_failures(Ledger& ledger) {
     constexpr void (*all[])(Ledger&) = {pass_a_deadline,         pass_the_communicators_deadline,
                                         abort_while_waiting,     revoke_while_waiting,
                                         revoke_after_a_deadline, leave_while_called,
+                                        call_after_leaving,
                                         destroy_with_requests,   start_a_busy_plan,
                                         call_in_callbacks};
     at_once(all, [&](void (*provoke)(Ledger&)) { provoke(ledger); });

@@ -281,6 +281,10 @@ void Communicator::revoke() {
     check(tutti_comm_revoke(joined()->comm()), "revoke");
 }
 
+void Communicator::leave() {
+    check(tutti_comm_leave(joined()->comm()), "leave");
+}
+
 // The last thread inside destroys the library's communicator.
 void Communicator::close() {
     if (joined_.use_count() > 1) (void)tutti_comm_abort(joined_->comm());

@@ -87,6 +87,7 @@ public:
     void dump(int fd);
     void abort();
     void revoke();
+    void leave();
     /// Fails pending operations of other threads, on all ranks.
     void close();
 

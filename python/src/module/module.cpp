@@ -85,6 +85,7 @@ NB_MODULE(_tutti, module) {
         .def("dump", &Communicator::dump, "fd"_a)
         .def("abort", &Communicator::abort)
         .def("revoke", &Communicator::revoke)
+        .def("leave", &Communicator::leave)
         .def("close", &Communicator::close);
     module.def("handle", &tutti_python::handle, "settings"_a);
     module.def("reconfigure", &tutti_python::reconfigure, "settings"_a, "uuid"_a, "handles"_a,

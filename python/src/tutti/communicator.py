@@ -450,6 +450,14 @@ class Communicator:
         """
         self._native.revoke()
 
+    def leave(self) -> None:
+        """Takes this rank out of the communicator, after the operations that it has begun.
+
+        The other ranks' next collective raises PeerLostError, and their next shrink() does not wait for this rank. Later
+        calls here raise ValueError; close() is still due.
+        """
+        self._native.leave()
+
     def close(self) -> None:
         """Leaves in order; never hangs. Later calls raise ValueError.
 
