@@ -56,6 +56,16 @@ TUTTI_API tutti_status tutti_comm_lost(const tutti_comm* comm, int* ranks, size_
 /** Ends every pending and later operation of comm on all ranks with REVOKED, which names this rank;
  *  agree and shrink still work. From any thread. After tutti_comm_abort it changes nothing. */
 TUTTI_API tutti_status tutti_comm_revoke(tutti_comm* comm);
+/** Makes a communicator of the ranks of comm, which keep their numbers, and of `newcomers` (1 to
+ *  1024) processes, which get the numbers after them. A newcomer is a new process with TUTTI_JOIN=1
+ *  (the setting "join") and the job's TUTTI_STORE, TUTTI_JOB and TUTTI_SECRET, but without a rank
+ *  and a size: it calls tutti_comm_create, which returns its part of the same communicator. All
+ *  ranks of comm call this with the same number. It waits for the newcomers up to the
+ *  communicator's deadline (TIMEOUT: too few came). PEER_LOST: a rank of comm is lost or has left
+ *  (call tutti_comm_shrink first). After any other failure of comm it returns that failure. On an
+ *  error no rank of comm gets a communicator; comm stays as it is in any case, and may grow again.
+ *  *larger is set with OK only. */
+TUTTI_API tutti_status tutti_comm_grow(tutti_comm* comm, int newcomers, tutti_comm** larger);
 /** Takes this rank out of comm: finishes the operations that it has issued, and says goodbye. The
  *  next collective of the other ranks ends with PEER_LOST ("rank 2 has left"), and their next agree
  *  or shrink does not wait for this rank. Later calls with comm end with INVALID here;

@@ -55,6 +55,13 @@ public:
         check(tutti_comm_shrink_without(comm(), ranks.data(), ranks.size(), &smaller));
         return Communicator(smaller);
     }
+    /// A communicator of these ranks, which keep their numbers, and of so many new processes, which
+    /// make theirs with the setting join. All ranks call it, and wait for the newcomers.
+    Communicator grow(int newcomers) {
+        tutti_comm* larger = nullptr;
+        check(tutti_comm_grow(comm(), newcomers, &larger));
+        return Communicator(larger);
+    }
     /// The bitwise and of all callers' bits, the same on all of them.
     uint64_t agree(uint64_t bits = ~uint64_t{0}) {
         check(tutti_comm_agree(comm(), &bits));

@@ -1,9 +1,21 @@
-// Ranks that leave, at the C boundary.
+// Ranks that join and leave, at the C boundary.
 #include "capi/boundary.h"
 
 using tutti::Result;
 
 extern "C" {
+
+tutti_status tutti_comm_grow(tutti_comm* comm, int newcomers, tutti_comm** larger) {
+    const char* const function = "tutti_comm_grow";
+    return tutti::guard(comm, [&]() -> Result<> {
+        if (!comm) return tutti::null_argument(function, "comm");
+        if (!larger) return tutti::null_argument(function, "larger");
+        *larger = nullptr;
+        TUTTI_ASSIGN(auto made, comm->impl->recovery().grow(function, newcomers));
+        *larger = new tutti_comm{std::move(made), 0, {}};
+        return {};
+    });
+}
 
 tutti_status tutti_comm_leave(tutti_comm* comm) {
     const char* const function = "tutti_comm_leave";

@@ -49,7 +49,7 @@ tutti_status tutti_comm_agree(tutti_comm* comm, uint64_t* bits) {
     return tutti::guard(comm, [&]() -> Result<> {
         if (!comm) return tutti::null_argument(function, "comm");
         if (!bits) return tutti::null_argument(function, "bits");
-        TUTTI_ASSIGN(*bits, comm->impl->recovery().agree(*bits));
+        TUTTI_ASSIGN(*bits, comm->impl->recovery().agree(function, *bits));
         return {};
     });
 }

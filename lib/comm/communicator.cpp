@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "comm/calibrate.h"
+#include "comm/growth.h"
 #include "comm/joined.h"
 #include "comm/living_communicators.h"
 #include "job/job_stores.h"
@@ -82,6 +83,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
             .advice("let another thread call tutti_comm_create");
     TUTTI_TRY(check_whole(given));
     Config config = given;
+    if (config.join) return join_running_job(std::move(config), std::move(own_store));
     if (config.size > 1 && config.store.empty() && !own_store)
         TUTTI_TRY(find_store(config, own_store));
     std::string generation = job_stores::next_generation(config, own_store.get());

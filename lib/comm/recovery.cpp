@@ -8,6 +8,7 @@
 #include "base/catching.h"
 #include "base/hash.h"
 #include "comm/communicator.h"
+#include "comm/growth.h"
 #include "net/serving.h"
 
 namespace tutti {
@@ -39,8 +40,8 @@ public:
     Result<> check(std::string_view name) const {
         if (own_) return {};
         return fail(Code::invalid,
-                    "{}: another thread is inside tutti_comm_agree or tutti_comm_shrink on this "
-                    "communicator",
+                    "{}: another thread is inside tutti_comm_agree, tutti_comm_shrink or "
+                    "tutti_comm_grow on this communicator",
                     name)
             .advice("make these calls from one thread at a time")
             .on(recovery_.core_.rank());
@@ -114,8 +115,7 @@ void Recovery::interrupt() {
     core_.endpoint->wakeups().ring();
 }
 
-Result<uint64_t> Recovery::agree(uint64_t bits) {
-    constexpr std::string_view name = "tutti_comm_agree";
+Result<uint64_t> Recovery::agree(std::string_view name, uint64_t bits) {
     TUTTI_TRY(may_begin(name));
     const Turn turn(*this);
     TUTTI_TRY(turn.check(name));
@@ -138,6 +138,20 @@ Result<std::shared_ptr<Communicator>> Recovery::shrink(std::string_view name,
     TUTTI_TRY(turn.check(name));
     Shrinking steps(core_.rank(), core_.size(), outside);
     return take_steps(name, steps, Deadline::after_ms(core_.limit_ms(-1)));
+}
+
+Result<std::shared_ptr<Communicator>> Recovery::grow(std::string_view name, Rank newcomers) {
+    TUTTI_TRY(may_begin(name));
+    if (newcomers < 1 || newcomers > most_newcomers)
+        return fail(Code::invalid, "{}: {} is no number of newcomers", name, newcomers)
+            .advice("give a number from 1 to {}", most_newcomers)
+            .on(core_.rank());
+    const Turn turn(*this);
+    TUTTI_TRY(turn.check(name));
+    const auto decide_here = [&](const AgreementCall& call, bool first, Deadline deadline) {
+        return decide(name, call, first, deadline);
+    };
+    return Growing(core_, progress_, interrupted_, newcomers, decide_here).run();
 }
 
 Result<std::shared_ptr<Communicator>> Recovery::take_steps(std::string_view name, Shrinking& steps,

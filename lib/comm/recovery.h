@@ -23,11 +23,13 @@ public:
     Recovery(Core& core, ProgressEngine& progress) : core_(core), progress_(progress) {}
 
     /// The bitwise and of all callers' bits.
-    Result<uint64_t> agree(uint64_t bits);
+    Result<uint64_t> agree(std::string_view name, uint64_t bits);
     /// A communicator of the ranks that remain, without the leavers (ranks here). `name` is the
     /// C function's, for errors.
     Result<std::shared_ptr<Communicator>> shrink(std::string_view name,
                                                  const std::vector<Rank>& leavers);
+    /// A communicator of the members, with the same ranks, and so many processes that join the job.
+    Result<std::shared_ptr<Communicator>> grow(std::string_view name, Rank newcomers);
     /// The ranks that are no members any more, as the last successful call has decided; ascending.
     std::vector<Rank> lost() const;
 

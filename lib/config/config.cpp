@@ -156,6 +156,10 @@ constexpr ConfigKey keys[] = {
      [](Config& c, std::string_view v) -> Result<> { return c.store = v, Result<>{}; }},
     {"store_hosted", "0, 1", "1: a launcher already serves the tcp store (tutti-run sets this).",
      [](Config& c, std::string_view v) { return set_bool(c.store_hosted, v); }},
+    {"join", "0, 1",
+     "1: this process joins a running job, whose ranks call tutti_comm_grow. It has no rank and no "
+     "size of its own.",
+     [](Config& c, std::string_view v) { return set_bool(c.join, v); }},
     {"job", "text", "The name of the job. It keeps jobs that share a store apart.",
      [](Config& c, std::string_view v) -> Result<> { return c.job = v, Result<>{}; }},
     {"secret", "16 bytes or more",
@@ -288,8 +292,8 @@ std::string* said_by(Config& config, std::string_view key) {
 
 // Whether the rank needs the setting to reach the other ranks.
 bool places(std::string_view key) {
-    constexpr std::string_view all[] = {"rank", "size",   "store",       "store_hosted",
-                                        "job",  "secret", "secret_file", "insecure"};
+    constexpr std::string_view all[] = {"rank",   "size",        "store",    "store_hosted", "job",
+                                        "secret", "secret_file", "insecure", "join"};
     return std::find(std::begin(all), std::end(all), key) != std::end(all);
 }
 
@@ -386,7 +390,20 @@ Result<Config> config_of_process() {
     return config;
 }
 
+// A newcomer gets its place from the job. The variables of a launcher do not count.
+Result<> check_newcomer(const Config& config) {
+    for (const std::string& said : {config.said.rank, config.said.size})
+        if (said.starts_with("TUTTI_") || said.starts_with("the setting"))
+            return fail(Code::invalid,
+                        "{} is set, but a process that joins a running job (TUTTI_JOIN=1) gets its "
+                        "rank and the size from the job",
+                        said)
+                .advice("unset TUTTI_RANK and TUTTI_SIZE in a process with TUTTI_JOIN=1");
+    return {};
+}
+
 Result<> check_whole(const Config& config) {
+    if (config.join) return check_newcomer(config);
     const auto& [rank, size, store] = config.said;
     if (!rank.empty() && size.empty())
         return fail(Code::invalid,

@@ -33,6 +33,10 @@ struct Config {
     std::vector<std::string> transports = {"shm", "tcp"};
     int nrings = 2;
     int64_t timeout_ms = 300'000;
+    bool join = false;     // join a running job, which calls tutti_comm_grow
+    int64_t join_ms = -1;  // the deadline of joining, if it is not timeout_ms: no key
+    /// The store that is given to a join is one that this process has opened itself: no key.
+    bool shares_store = false;
     std::size_t unexpected_bytes = std::size_t{64} << 20;
     std::size_t window_bytes = std::size_t{64} << 20;
     int64_t round_trip_ms = -1;  // between hosts that are far apart; -1: measured
@@ -55,10 +59,10 @@ struct Config {
     std::string dump;              // where to write the flight recorder when an operation fails
     int longest_sleep_ms = 100;    // the longest time between two deadline checks of a waiting
                                    // thread: no key
-    int64_t join_ms = -1;          // for joining; -1: timeout_ms holds: no key
     uint32_t attempt = 0;          // the number of restarts by a launcher: no key
     bool exchange_records = true;  // false in tests, for ranks of larger jobs and of version 0.1.0,
                                    // which only look records up in the store: no key
+    int64_t join_limit_ms() const { return join_ms < 0 ? timeout_ms : join_ms; }
     /// The error of a variable that is not needed to reach the other ranks: they learn of it when
     /// this rank joins.
     std::optional<Error> refused;
@@ -67,7 +71,6 @@ struct Config {
         std::string rank, size, store;
     } said;
 
-    int64_t joining_ms() const { return join_ms < 0 ? timeout_ms : join_ms; }
 };
 
 /// One key: its name (that of the environment variable without TUTTI_, in lower case), its meaning,

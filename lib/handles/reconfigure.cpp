@@ -53,7 +53,7 @@ Result<std::shared_ptr<Communicator>> reconfigure(const Config& given,
     config.join_ms = wanted.timeout_ms;
     std::shared_ptr<Store> store;
     if (config.size > 1) {
-        const auto deadline = Deadline::after_ms(config.joining_ms());
+        const auto deadline = Deadline::after_ms(config.join_limit_ms());
         TUTTI_ASSIGN(store, open_handle_store(meeting, given, deadline));
     }
     TUTTI_ASSIGN(auto comm, Communicator::join(std::move(config), meeting.generation, store));

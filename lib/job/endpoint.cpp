@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -16,17 +15,8 @@ namespace {
 
 constexpr int64_t leave_ms = 1000;
 
-// Names this boot of this machine: ranks with equal ids share cores and, unless the settings say
-// otherwise, a host.
-std::string read_machine_id() {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::string id;
-    std::getline(file, id);
-    return id.empty() ? "unknown machine" : id;
-}
-
 HostIdentity identify(const Config& config) {
-    std::string machine = read_machine_id();
+    std::string machine = machine_id();
     std::string host = config.host_id.empty() ? machine : config.host_id;
     return {std::move(machine), std::move(host)};
 }
@@ -66,7 +56,8 @@ Endpoint::~Endpoint() {
 Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
                                                  const std::string& generation,
                                                  std::shared_ptr<Store> own_store) {
-    std::shared_ptr<Endpoint> endpoint(new Endpoint(config, generation, own_store != nullptr));
+    std::shared_ptr<Endpoint> endpoint(
+        new Endpoint(config, generation, own_store && !config.shares_store));
     Endpoint& own = *endpoint;
     Joiner joiner(
         {own.config_, own.identity_, own.directory_, own.wakeups_, own.control_, own.assembly_,

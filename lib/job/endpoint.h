@@ -107,6 +107,10 @@ public:
     /// Sends to any rank of the job, along the control tree or around a gone rank of it.
     void send_control(Rank to, const ControlMessage& message) { router_.send(to, message); }
 
+    /// nullptr in a job of one rank that was given none.
+    std::shared_ptr<Store> store() const { return directory_.shared_store(); }
+    /// It is the host program's own.
+    bool has_program_store() const { return host_programs_store_; }
     const TransportSet& transports() const { return transports_; }
     Wakeups& wakeups() { return wakeups_; }
     /// Calls of the parts: serve the control plane, drive the communicators, announce a sleep.

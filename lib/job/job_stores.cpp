@@ -33,7 +33,7 @@ void close_kept(Deadline) {
 
 }  // namespace
 
-Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline) {
+Result<std::shared_ptr<Store>> open_anew(const Config& config, Deadline deadline) {
     StoreOptions options;
     options.url = config.store;
     options.job = config.job;
@@ -43,10 +43,12 @@ Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline) {
     options.in_job = config.store_in_job;
     options.insecure = config.insecure;
     options.deadline = deadline;
-    if (!config.store.starts_with("tcp:")) {
-        TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
-        return std::shared_ptr<Store>(std::move(opened));
-    }
+    TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
+    return std::shared_ptr<Store>(std::move(opened));
+}
+
+Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline) {
+    if (!config.store.starts_with("tcp:")) return open_anew(config, deadline);
     const std::string name =
         fmt::format("{}\n{}\n{}\n{}", config.store, config.job, config.secret, config.rank);
     JobStores& own = stores.here();
@@ -54,10 +56,10 @@ Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline) {
         const std::lock_guard lock(own.mutex);
         if (const auto found = own.kept.find(name); found != own.kept.end()) return found->second;
     }
-    TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
+    TUTTI_ASSIGN(std::shared_ptr<Store> opened, open_anew(config, deadline));
     at_exit::arm("store", at_exit::ExitStep::close_stores, close_kept);
     const std::lock_guard lock(own.mutex);
-    return own.kept[name] = std::shared_ptr<Store>(std::move(opened));
+    return own.kept[name] = std::move(opened);
 }
 
 std::string next_generation(const Config& config, const Store* own_store) {

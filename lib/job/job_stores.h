@@ -15,6 +15,10 @@ namespace tutti::job_stores {
 /// it serves later jobs, too.
 Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline);
 
+/// Opens it without a look at the kept stores, and keeps nothing: for a process that never serves
+/// it.
+Result<std::shared_ptr<Store>> open_anew(const Config& config, Deadline deadline);
+
 /// A name that tells apart the jobs that a process joins one after the other in the same store. The
 /// caller takes it before anything can fail: each attempt counts on every rank, however far it
 /// comes, so that the next name is the same on every rank.

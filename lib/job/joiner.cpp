@@ -96,7 +96,7 @@ private:
 Joiner::Joiner(const EndpointParts& parts, const std::string& generation)
     : parts_(parts),
       config_(parts.config),
-      deadline_(Deadline::after_ms(config_.joining_ms())),
+      deadline_(Deadline::after_ms(config_.join_limit_ms())),
       notice_(generation, config_.rank, config_.size),
       watch_(config_.rank, config_.size, parts.identity.machine, parts.directory, notice_) {}
 
@@ -114,6 +114,8 @@ Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
         const auto tells = Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(tell_ms)));
         const auto entered = enter_store(std::move(own_store), sound ? deadline_ : tells);
         if (sound) TUTTI_TRY(entered);
+    } else if (own_store) {
+        parts_.directory.enter(std::move(own_store));  // for newcomers
     }
     TUTTI_TRY(sound);
     TUTTI_TRY(named(config_.rank, wakeups.open()));
@@ -279,7 +281,7 @@ Result<> Joiner::connect_parent() {
                 break;
             }
             case ParentSearch::SearchStep::name_missing:
-                search.named_missing(parts_.directory.missing_error(config_.joining_ms()));
+                search.named_missing(parts_.directory.missing_error(config_.join_limit_ms()));
                 break;
             case ParentSearch::SearchStep::connected:
                 has_parent_ = true;
@@ -332,7 +334,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
         return assembly.state() != State::gathering;
     };
     if (!wait_until(gathered))
-        return tl::unexpected(parts_.directory.missing_error(config_.joining_ms()));
+        return tl::unexpected(parts_.directory.missing_error(config_.join_limit_ms()));
     if (assembly.state() == State::link) {
         TUTTI_ASSIGN(const bool know_all, take_records());
         parts_.transports.agree_on(assembly.worst());
@@ -345,7 +347,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
             return state == State::done || state == State::failed;
         }))
         return fail(Code::timeout, "timed out: not all ranks finished joining within {} ms",
-                    config_.joining_ms());
+                    config_.join_limit_ms());
     if (!assembly.complete()) return tl::unexpected(assembly.error());
     if (!assembly.all_linked()) intrinsics = {};
     return {};
@@ -372,7 +374,7 @@ JoinedIntrinsics Joiner::join_intrinsics() const {
 template <typename Done>
 bool Joiner::wait_until(Done done) {
     while (!done()) {
-        if (deadline_.passed()) return false;
+        if (deadline_.passed() || net::wait_cancelled()) return false;
         if (parts_.wakeups.manual())
             parts_.wakeups.reactor().poll(static_cast<int>(deadline_.left_ms(50)));
         else

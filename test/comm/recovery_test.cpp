@@ -58,7 +58,7 @@ TEST_CASE("recovery: ranks agree on the bits that all have set") {
             expect_no_problem(run({ranks, transport}, [&](Communicator& comm, Rank rank) {
                 for (uint64_t round = 0; round < 50; ++round) {
                     const uint64_t mine = ~(uint64_t{1} << rank) & ~(round << 32);
-                    const auto bits = comm.recovery().agree(mine);
+                    const auto bits = comm.recovery().agree("tutti_comm_agree", mine);
                     if (!bits) return bits.error().message;
                     const uint64_t expected = ~((uint64_t{1} << ranks) - 1) & ~(round << 32);
                     if (*bits != expected) return fmt::format("{:x} in round {}", *bits, round);
@@ -119,7 +119,8 @@ TEST_CASE("recovery: agree and shrink work after a revoke, an abort and a timeou
                     ++failed;
                     if (done || done.error().code != way) return "no such error";
                 }
-                if (const auto bits = comm.recovery().agree(7); !bits || *bits != 7)
+                if (const auto bits = comm.recovery().agree("tutti_comm_agree", 7);
+                    !bits || *bits != 7)
                     return bits ? "wrong bits" : bits.error().message;
                 if (auto problem = shrink_to(comm, all_but(4, {})); !problem.empty())
                     return problem;
@@ -188,13 +189,13 @@ TEST_CASE("recovery: an abort ends agree on all ranks, and the next call works")
                     });
                 });
             if (rank == 2 && !eventually([&] { return over >= 2; })) return "it took too long";
-            const auto bits = comm.recovery().agree(1);
+            const auto bits = comm.recovery().agree("tutti_comm_agree", 1);
             ++over;
             if (aborting.joinable()) aborting.join();
             if (bits) return "it succeeded";
             if (bits.error().code != Code::aborted || bits.error().rank != 0)
                 return error_text(bits.error());
-            const auto next = comm.recovery().agree(6);
+            const auto next = comm.recovery().agree("tutti_comm_agree", 6);
             return next && *next == 6 ? "" : "the next call failed";
         }));
     }
@@ -216,7 +217,7 @@ TEST_CASE("recovery: wrong calls get an error, and change nothing") {
                  {{(rank + 1) % 3, (rank + 1) % 3}, "twice"}})
             if (auto problem = expect(leavers, text); !problem.empty()) return problem;
         // Different calls: all ranks hear of it.
-        const auto bits = rank == 1 ? comm.recovery().agree(1)
+        const auto bits = rank == 1 ? comm.recovery().agree("tutti_comm_agree", 1)
                                     : comm.recovery().shrink(shrink_name, {}).map([](const auto&) {
                                           return uint64_t{0};
                                       });
@@ -230,11 +231,11 @@ TEST_CASE("recovery: of two threads that call at once one is refused") {
     expect_no_problem(run({2, "inproc"}, [&](Communicator& comm, Rank rank) -> std::string {
         if (rank == 1) {
             if (!eventually([&] { return refused == 1; })) return "none was refused";
-            return comm.recovery().agree(5) ? "" : "it failed";
+            return comm.recovery().agree("tutti_comm_agree", 5) ? "" : "it failed";
         }
         std::atomic<int> agreed{0};
         const auto call = [&] {
-            const auto bits = comm.recovery().agree(7);
+            const auto bits = comm.recovery().agree("tutti_comm_agree", 7);
             if (bits && *bits == 5) ++agreed;
             if (!bits && bits.error().code == Code::invalid) ++refused;
         };
@@ -250,7 +251,7 @@ TEST_CASE("recovery: ranks that return at once and leave take no decision along"
         for (int round = 0; round < (tutti::test::sanitized ? 3 : 10); ++round) {
             INFO(transport << " round " << round);
             expect_no_problem(run({7, transport}, [&](Communicator& comm, Rank rank) {
-                const auto bits = comm.recovery().agree(~uint64_t{0} << rank);
+                const auto bits = comm.recovery().agree("tutti_comm_agree", ~uint64_t{0} << rank);
                 if (!bits) return bits.error().message;
                 return std::string(*bits == ~uint64_t{0} << 6 ? "" : "wrong bits");
             }));

@@ -39,6 +39,9 @@ void provoke_regrouping(Ledger& ledger);
 namespace handles {
 void provoke_handles(Ledger& ledger);
 }
+namespace growing {
+void provoke_growing(Ledger& ledger);
+}
 namespace messages {
 void provoke_messages(Ledger& ledger);
 }

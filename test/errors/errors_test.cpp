@@ -30,6 +30,7 @@ constexpr Area areas[] = {
     {"failures", failures::provoke_failures},
     {"regrouping", regrouping::provoke_regrouping},
     {"handles", handles::provoke_handles},
+    {"growing", growing::provoke_growing},
     {"messages", messages::provoke_messages},
     {"trainer models", trainer_models::provoke_trainer_models},
     {"trainer calls", trainer_calls::provoke_trainer_calls},

@@ -275,6 +275,7 @@ void call_in_callback(tutti_status, void* user) {
     take("split", split(c.comm));
     take("agree", tutti_comm_agree(c.comm, &bits));
     take("shrink", tutti_comm_shrink(c.comm, &made));
+    take("grow", tutti_comm_grow(c.comm, 1, &made));
     take("leave", tutti_comm_leave(c.comm));
     take("group_end", tutti_group_end(c.comm));
     take("destroy", tutti_comm_destroy(c.comm), -1);
@@ -316,9 +317,8 @@ void provoke_failures(Ledger& ledger) {
     constexpr void (*all[])(Ledger&) = {pass_a_deadline,         pass_the_communicators_deadline,
                                         abort_while_waiting,     revoke_while_waiting,
                                         revoke_after_a_deadline, leave_while_called,
-                                        call_after_leaving,
-                                        destroy_with_requests,   start_a_busy_plan,
-                                        call_in_callbacks};
+                                        call_after_leaving,      destroy_with_requests,
+                                        start_a_busy_plan,       call_in_callbacks};
     at_once(all, [&](void (*provoke)(Ledger&)) { provoke(ledger); });
 }
 

@@ -25,6 +25,7 @@ const Refusal refusals[] = {
     REFUSES(tutti_comm_dup),
     REFUSES(tutti_comm_abort),
     REFUSES(tutti_comm_revoke),
+    REFUSES(tutti_comm_grow),
     REFUSES(tutti_comm_leave),
     REFUSES(tutti_comm_shrink),
     REFUSES(tutti_comm_shrink_without),

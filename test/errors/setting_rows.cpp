@@ -21,6 +21,7 @@ constexpr BadValue bad_values[] = {
     {"size", "0"},
     {"size", "99999999999"},
     {"store_hosted", "perhaps"},
+    {"join", "later"},
     {"secret", "short"},
     {"secret_file", "/nonexistent/secret"},
     {"transport", "shm,carrier_pigeon"},

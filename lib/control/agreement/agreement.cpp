@@ -20,7 +20,9 @@ std::string_view kind_name(AgreementCall::Kind kind) {
         case AgreementCall::Kind::shrink:
             return "shrink";
         case AgreementCall::Kind::confirm:
-            return "confirm (the second half of shrink)";
+            return "confirm (the second half of shrink or grow)";
+        case AgreementCall::Kind::grow:
+            return "grow";
     }
     return "another call";
 }

@@ -86,7 +86,7 @@ public:
     }
     AgreementCall call() {
         AgreementCall call;
-        call.kind = choice(AgreementCall::Kind::agree, AgreementCall::Kind::confirm);
+        call.kind = choice(AgreementCall::Kind::agree, AgreementCall::Kind::grow);
         call.leavers = ranks();
         call.bits = number<uint64_t>();
         call.first_free_id = number<uint32_t>();

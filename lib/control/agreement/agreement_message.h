@@ -12,7 +12,7 @@ namespace tutti {
 
 /// One rank's call; the merged calls of several ranks have the same type.
 struct AgreementCall {
-    enum class Kind : uint8_t { agree, shrink, confirm };
+    enum class Kind : uint8_t { agree, shrink, confirm, grow };
     Kind kind = Kind::agree;
     RankSet leavers = {};
     uint64_t bits = ~uint64_t{0};  // merged: bitwise and

@@ -36,8 +36,8 @@ ErrorResult taken_error(Rank rank, const RankOwner& self, const RankOwner& owner
 
 }  // namespace
 
-std::string PeerDirectory::key(Rank rank) const {
-    return fmt::format("{}/rank/{}", generation_, rank);
+std::string PeerDirectory::key(const std::string& generation, Rank rank) {
+    return fmt::format("{}/rank/{}", generation, rank);
 }
 
 // A claim that a killed run left behind in a store that outlives it (a directory) is recognised by

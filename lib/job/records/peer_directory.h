@@ -28,6 +28,7 @@ public:
     void enter(std::shared_ptr<Store> store) { store_ = std::move(store); }
     bool entered() const { return store_ != nullptr; }
     Store& store() const { return *store_; }
+    std::shared_ptr<Store> shared_store() const { return store_; }
     /// Lets go of the store.
     void close() { store_.reset(); }
 
@@ -42,7 +43,8 @@ public:
     /// Takes back the claim and the record, if this rank has made the claim.
     void withdraw_records(Deadline deadline);
 
-    std::string key(Rank rank) const;
+    std::string key(Rank rank) const { return key(generation_, rank); }
+    static std::string key(const std::string& generation, Rank rank);
     /// Keeps a record that has come without the store. From then on, looking that rank up needs no
     /// store.
     Result<> add(Rank rank, std::string_view text);

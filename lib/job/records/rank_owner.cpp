@@ -4,11 +4,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "os/process.h"
 
 namespace tutti {
+
+std::string machine_id() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    std::getline(file, id);
+    return id.empty() ? "unknown machine" : id;
+}
+
 RankOwner RankOwner::this_process(std::string machine) {
     RankOwner self;
     self.machine = std::move(machine);

@@ -8,6 +8,10 @@
 
 namespace tutti {
 
+/// Names this boot of this machine: ranks with equal ids share cores and, unless the settings say
+/// otherwise, a host.
+std::string machine_id();
+
 struct RankOwner {
     std::string machine;         // its boot id
     uint64_t pid_namespace = 0;  // of pid; 0: not known

@@ -233,6 +233,18 @@ std::unique_ptr<Communicator> Communicator::shrink(const std::vector<int>& leave
     return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(smaller)));
 }
 
+std::unique_ptr<Communicator> Communicator::grow(int newcomers) {
+    tutti_comm* larger = nullptr;
+    const std::shared_ptr<Joined> inside = joined();
+    tutti_status status = TUTTI_OK;
+    {
+        const Released released;
+        status = tutti_comm_grow(inside->comm(), newcomers, &larger);
+    }
+    check(status, "grow");
+    return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(larger)));
+}
+
 uint64_t Communicator::agree(uint64_t bits) {
     const std::shared_ptr<Joined> inside = joined();
     tutti_status status = TUTTI_OK;
@@ -282,7 +294,13 @@ void Communicator::revoke() {
 }
 
 void Communicator::leave() {
-    check(tutti_comm_leave(joined()->comm()), "leave");
+    const std::shared_ptr<Joined> inside = joined();
+    tutti_status status = TUTTI_OK;
+    {
+        const Released released;
+        status = tutti_comm_leave(inside->comm());
+    }
+    check(status, "leave");
 }
 
 // The last thread inside destroys the library's communicator.

@@ -79,6 +79,7 @@ public:
     std::unique_ptr<Communicator> duplicate();
     /// leavers: ranks that are left out, alive or not.
     std::unique_ptr<Communicator> shrink(const std::vector<int>& leavers);
+    std::unique_ptr<Communicator> grow(int newcomers);
     uint64_t agree(uint64_t bits);
     /// The ranks that are no members any more, as the last of these two calls has decided.
     std::vector<int> lost() const;

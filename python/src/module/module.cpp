@@ -79,6 +79,7 @@ NB_MODULE(_tutti, module) {
         .def("split", &Communicator::split, "color"_a, "key"_a)
         .def("duplicate", &Communicator::duplicate)
         .def("shrink", &Communicator::shrink, "leavers"_a)
+        .def("grow", &Communicator::grow, "newcomers"_a)
         .def("agree", &Communicator::agree, "bits"_a)
         .def("lost", &Communicator::lost)
         .def("explain", &Communicator::explain, "collective"_a, "bytes"_a, "dtype"_a, "op"_a)

@@ -404,6 +404,14 @@ class Communicator:
         """
         return Communicator(self._native.shrink([]))
 
+    def grow(self, newcomers: int) -> Communicator:
+        """A communicator of these ranks, which keep their numbers, and of so many new processes, numbered after them.
+
+        A newcomer calls init(join=True) with the job's store, job and secret. All ranks of this communicator call grow with
+        the same number and wait for the newcomers, up to timeout_ms. This communicator stays as it is: close both.
+        """
+        return Communicator(self._native.grow(newcomers))
+
     def shrink_without(self, ranks) -> Communicator:
         """The same without the named ranks of this communicator, alive or not, which do not call it.
 

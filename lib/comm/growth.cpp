@@ -1,0 +1,335 @@
+#include "comm/growth.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/told_error.h"
+#include "comm/communicator.h"
+#include "job/job_stores.h"
+#include "job/records/failure_notice.h"
+#include "net/auth.h"
+#include "net/serving.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view grow_name = "tutti_comm_grow";
+constexpr std::size_t generation_bytes = 12;
+constexpr int64_t look_again_ms = 20;  // in the queue, while newcomers are missing
+constexpr int64_t failure_comes_ms = 1000;
+constexpr int64_t present_ms = 5000;   // for the newcomers to begin to join
+constexpr int64_t longest_meeting_ms = 60'000;
+constexpr int64_t rank_0_late_ms = 15'000;  // after the deadline: it may wait for newcomers then
+constexpr unsigned queue_again_ms = 50;
+
+// The number of newcomers and its complement: the bitwise and of all ranks' bits shows whether they
+// gave the same one. The topmost bit: the communicator works here.
+constexpr uint64_t works_bit = uint64_t{1} << 63, complement_shift = 16, number_mask = 0xffff;
+static_assert(most_newcomers < number_mask);
+
+uint64_t bits_of(Rank newcomers, bool works) {
+    const auto number = static_cast<uint64_t>(newcomers);
+    return number | (~number & number_mask) << complement_shift | (works ? works_bit : 0);
+}
+bool is_same_number(uint64_t bits) {
+    return ((bits ^ bits >> complement_shift) & number_mask) == number_mask;
+}
+
+int64_t meeting_limit_ms(const Config& config) {
+    return config.timeout_ms == 0 ? longest_meeting_ms
+                                  : std::min(config.timeout_ms, longest_meeting_ms);
+}
+
+/// For errors of agreements.
+tl::unexpected<Error> failed(const Decision& decision, Rank rank) {
+    return tl::unexpected<Error>({decision.code, decision.culprit, 0, decision.text, {}, rank});
+}
+
+/// Another process may cause the failure, so that a further attempt may succeed.
+bool may_pass(Code code) {
+    return code == Code::peer_lost || code == Code::timeout || code == Code::system;
+}
+
+}  // namespace
+
+/// Ends a wait early.
+class Growing::Stop final : public Event {
+public:
+    explicit Stop(const Growing& growth) : growth_(growth) {}
+    bool happened() override { return growth_.stopped(); }
+    void check_clock() override {}
+
+private:
+    const Growing& growth_;
+};
+
+bool Growing::stopped() const {
+    return interrupted_ || core_.failure_protocol.ended();
+}
+
+void Growing::pause() {
+    Stop stop(*this);
+    progress_.wait(stop, Deadline::after_ms(look_again_ms));
+}
+
+Bytes Growing::Meeting::encode() const {
+    Error told = error.value_or(Error{.code = Code::ok});
+    told.reporter = nobody;  // each rank that gets it names itself
+    return ByteWriter()
+        .put_text(generation)
+        .put(told.code)
+        .put(told.rank)
+        .put_text(error ? error_text(told) : "")
+        .take();
+}
+
+Growing::Meeting Growing::Meeting::decode(ByteView bytes, Rank size) {
+    constexpr uint32_t most = AgreementMessage::max_payload_bytes;
+    ByteReader in(bytes);
+    Meeting meeting;
+    meeting.generation = in.get_text(most);
+    const auto code = in.get<Code>();
+    const auto rank = in.get<Rank>();
+    std::string text = in.get_text(most);
+    if (!in.at_end())
+        meeting.error = Error{Code::system, nobody, 0, "another rank than rank 0 decided",
+                              "call tutti_comm_grow again"};
+    else if (code != Code::ok)
+        meeting.error = told_error(code, rank, size, std::move(text));
+    return meeting;
+}
+
+Result<std::shared_ptr<Communicator>> Growing::run() {
+    TUTTI_TRY(agree_on_number());
+    TUTTI_ASSIGN(const std::string generation, agree_on_meeting());
+    auto part = meet(generation);
+    if (auto all = confirm(part); !all) {
+        if (part) (*part)->destroy();
+        return tl::unexpected(std::move(all).error());
+    }
+    // Tells the newcomers. Ranks that die meanwhile are lost ranks of the new communicator.
+    (void)(*part)->recovery().agree(grow_name, 1);
+    return part;
+}
+
+// Each member that gets the decision reports the same rank.
+Result<> Growing::check_members(const Decision& decision) const {
+    if (decision.code != Code::ok) return failed(decision, core_.rank());
+    const std::vector<Rank> gone = decision.gone.ranks();
+    if (gone.empty()) return {};
+    return fail_rank(Code::peer_lost, gone.front(), "{}: rank {} {}", grow_name, gone.front(),
+                     core_.failure_protocol.has_left(gone.front()) ? "has left" : "is lost")
+        .advice("call tutti_comm_shrink first, and let the smaller communicator grow")
+        .on(core_.rank());
+}
+
+Result<> Growing::agree_on_number() {
+    auto own_failure = core_.failure_protocol.fatal_error();
+    AgreementCall call;
+    call.kind = AgreementCall::Kind::grow;
+    call.leavers = RankSet(core_.size());
+    call.bits = bits_of(newcomers_, !own_failure);
+    const Decision decision = decide_(call, true, Deadline::after_ms(core_.limit_ms(-1)));
+    TUTTI_TRY(check_members(decision));
+    if ((decision.bits & works_bit) == 0) {
+        // The other rank's failure may be on the way.
+        Stop stop(*this);
+        if (!own_failure && progress_.wait(stop, Deadline::after_ms(failure_comes_ms)))
+            own_failure = core_.failure_protocol.fatal_error();
+        Error cause = own_failure ? own_failure->error
+                                  : Error{Code::aborted, nobody, 0,
+                                          "the communicator has failed on another rank"};
+        cause.advice = "call tutti_comm_shrink first, and let the communicator that it makes grow";
+        return wrap(std::move(cause), grow_name);
+    }
+    if (!is_same_number(decision.bits))
+        return fail(Code::mismatch,
+                    "{}: the ranks gave different numbers of newcomers; rank {} gave {}", grow_name,
+                    core_.rank(), newcomers_)
+            .advice("give the same number on every rank")
+            .on(core_.rank());
+    return {};
+}
+
+Result<std::string> Growing::agree_on_meeting() {
+    const int64_t limit_ms = core_.limit_ms(-1);
+    Meeting meeting;
+    if (core_.rank() == 0) {
+        auto gathered = catching([&] { return gather(Deadline::after_ms(limit_ms)); });
+        if (gathered)
+            meeting.generation = *std::move(gathered);
+        else
+            meeting.error = std::move(gathered).error();
+    }
+    AgreementCall call;
+    call.kind = AgreementCall::Kind::grow;
+    call.leavers = RankSet(core_.size());
+    if (core_.rank() == 0) call.payload = meeting.encode();
+    const auto patience = Deadline::after_ms(limit_ms == 0 ? 0 : limit_ms + rank_0_late_ms);
+    const Decision decision = decide_(call, false, patience);
+    TUTTI_TRY(check_members(decision));
+    meeting = Meeting::decode(decision.payload, core_.size());
+    if (meeting.error) return wrap(*std::move(meeting.error), grow_name);
+    return std::move(meeting.generation);
+}
+
+// A job of one rank has not needed its store yet.
+Result<std::shared_ptr<Store>> Growing::store(Deadline deadline) const {
+    if (auto kept = core_.endpoint->store()) return kept;
+    if (core_.config().store.empty())
+        return fail(Code::invalid, "this job of one rank has no store, in which newcomers find it")
+            .advice("set TUTTI_STORE before tutti_comm_create")
+            .on(core_.rank());
+    return job_stores::open(core_.config(), deadline);
+}
+
+// Gives seats to newcomers until an attempt finds all of them alive.
+Result<std::string> Growing::gather(Deadline deadline) {
+    TUTTI_ASSIGN(const std::shared_ptr<Store> store, this->store(deadline));
+    NewcomerQueue queue(*store, RankOwner::this_process(machine_id()));
+    const auto wanted = static_cast<std::size_t>(newcomers_);
+    for (std::size_t most = 0; !stopped(); pause()) {
+        TUTTI_ASSIGN(const auto waiting, queue.look(wanted, deadline));
+        most = std::max(most, waiting.size());
+        if (waiting.size() == wanted) {
+            TUTTI_ASSIGN(std::string generation, net::random_hex(generation_bytes));
+            generation.insert(0, "g");
+            TUTTI_TRY(queue.seat(waiting, generation, core_.size(), deadline));
+            TUTTI_ASSIGN(const bool present, all_present(generation, *store, deadline));
+            if (present) return generation;
+        }
+        if (deadline.passed())
+            return fail(Code::timeout, "{} of {} newcomer{} came within {} ms (store {})", most,
+                        newcomers_, newcomers_ == 1 ? "" : "s", core_.limit_ms(-1),
+                        store->describe())
+                .advice(
+                    "start {} with TUTTI_JOIN=1, and the same TUTTI_STORE, TUTTI_JOB and "
+                    "TUTTI_SECRET",
+                    newcomers_ == 1 ? "it" : "them")
+                .on(core_.rank());
+    }
+    return fail(Code::aborted, "a rank was lost, or aborted the communicator").on(core_.rank());
+}
+
+// A newcomer that publishes its record is alive. If it dies later, the others hear of it, as when a
+// job starts.
+Result<bool> Growing::all_present(const std::string& generation, Store& store, Deadline deadline) {
+    const auto patience = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(present_ms)));
+    const FailureNotice notice(generation, 0, grown_size());
+    for (Rank rank = core_.size(); rank < grown_size();) {
+        if (const auto failure = notice.published(store)) {
+            if (!may_pass(failure->code)) return tl::unexpected(*failure);
+            return false;
+        }
+        TUTTI_ASSIGN(const auto record,
+                     store.try_get(PeerDirectory::key(generation, rank), deadline));
+        if (record) {
+            ++rank;
+        } else if (patience.passed() || stopped()) {
+            notice.publish(store, Error{Code::peer_lost, rank, 0,
+                                        fmt::format("rank {}, a newcomer, did not come", rank)});
+            return false;
+        } else {
+            pause();
+        }
+    }
+    return true;
+}
+
+// A member that dies or aborts ends the others' waits.
+Result<std::shared_ptr<Communicator>> Growing::meet(const std::string& generation) const {
+    Config config = core_.config();
+    config.rank = core_.rank();
+    config.size = grown_size();
+    config.join_ms = meeting_limit_ms(config);
+    config.shares_store = !core_.endpoint->has_program_store();
+    TUTTI_ASSIGN(std::shared_ptr<Store> store, this->store(Deadline::after_ms(config.join_ms)));
+    const net::CancelWaitsWhen over(core_.failure_protocol.ended());
+    return catching(
+        [&] { return Communicator::join(std::move(config), generation, std::move(store)); });
+}
+
+// If a part is missing, all members return the error of the same rank if it can be told.
+Result<> Growing::confirm(const Result<std::shared_ptr<Communicator>>& part) {
+    constexpr uint64_t made_bit = 1;
+    AgreementCall call;
+    call.kind = AgreementCall::Kind::confirm;
+    call.leavers = RankSet(core_.size());
+    call.bits = part ? made_bit : 0;
+    if (!part) {
+        Meeting failed;
+        failed.error = part.error();
+        call.payload = failed.encode();
+    }
+    const int64_t limit_ms = core_.limit_ms(-1);
+    const auto patience = Deadline::after_ms(limit_ms == 0 ? 0 : limit_ms + longest_meeting_ms);
+    const Decision decision = decide_(call, false, patience);
+    TUTTI_TRY(check_members(decision));
+    if ((decision.bits & made_bit) != 0) return {};
+    if (!decision.payload.empty())
+        return wrap(*Meeting::decode(decision.payload, grown_size()).error, grow_name);
+    if (!part) return wrap(part.error(), grow_name);
+    return fail(Code::system, "{}: another member could not join the newcomers", grow_name)
+        .advice("read the error of that rank, which names the cause")
+        .on(core_.rank());
+}
+
+// ---- newcomers -------------------------------------------------------------------------------
+
+namespace {
+
+/// One attempt: nullptr if the members have given it up.
+Result<std::shared_ptr<Communicator>> take_part(Config config, const NewcomerSeat& seat,
+                                                std::shared_ptr<Store> store) {
+    config.rank = seat.rank;
+    config.size = seat.size;
+    config.join_ms = meeting_limit_ms(config);
+    TUTTI_ASSIGN(auto part,
+                 Communicator::join(std::move(config), seat.generation, std::move(store)));
+    auto agreed = part->recovery().agree(grow_name, 1);
+    const std::vector<Rank> lost = part->recovery().lost();
+    const auto members_left =
+        std::count_if(lost.begin(), lost.end(), [&](Rank rank) { return rank < seat.members; });
+    if (agreed && members_left < seat.members) return part;
+    part->destroy();
+    if (!agreed && !may_pass(agreed.error().code)) return tl::unexpected(agreed.error());
+    return std::shared_ptr<Communicator>();
+}
+
+Result<std::shared_ptr<Store>> open_running_store(Config& config, Deadline deadline) {
+    if (!config.store_hosted) config.store_hosted = config.store_in_job = true;
+    config.shares_store = true;
+    return job_stores::open_anew(config, deadline);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> join_running_job(Config config,
+                                                       std::shared_ptr<Store> own_store) {
+    if (config.refused) return tl::unexpected(*config.refused);
+    const Deadline deadline = Deadline::after_ms(config.timeout_ms);
+    config.join = false;
+    std::optional<Error> last;
+    for (;;) {
+        std::shared_ptr<Store> store = own_store;
+        if (!store) {
+            TUTTI_ASSIGN(store, open_running_store(config, deadline));
+        }
+        auto seat = Newcomer(*store, RankOwner::this_process(machine_id())).take_seat(deadline);
+        if (!seat) {
+            if (last) seat.error().message += fmt::format("; the last attempt: {}", last->message);
+            return wrap(std::move(seat).error(),
+                        fmt::format("could not join job '{}'", config.job));
+        }
+        auto part = take_part(config, *seat, std::move(store));
+        if (part && *part) return part;
+        if (!part && (!may_pass(part.error().code) || deadline.passed())) return part;
+        last = part ? Error{Code::peer_lost, nobody, 0, "a member was lost, or gave up"}
+                    : std::move(part).error();
+        net::poll_serving(nullptr, queue_again_ms);
+    }
+}
+
+}  // namespace tutti

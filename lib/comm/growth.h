@@ -1,0 +1,84 @@
+// A running job takes in processes that join it: the members and the newcomers meet as the ranks of
+// a new communicator, in which the members keep their ranks.
+//
+//   1. An agreement of the members: all of them call with the same number, and no rank is lost.
+//   2. Rank 0 takes the newcomers from the queue in the store (job/records/newcomers.h) and gives
+//      them seats. The newcomers begin to join at once. The result is the payload of a second
+//      agreement, which also ends if rank 0 dies.
+//   3. Members and newcomers join as a job does that starts (Communicator::join), under a name that
+//      no other meeting has.
+//   4. A third agreement: each member has its part. Otherwise all members drop theirs.
+//   5. An agreement in the new communicator tells the newcomers. If all members have left it, the
+//      newcomers queue again.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/core.h"
+#include "comm/progress.h"
+#include "control/agreement/agreement_message.h"
+#include "job/records/newcomers.h"
+
+namespace tutti {
+
+class Communicator;
+
+/// One call of tutti_comm_grow on a member.
+class Growing {
+public:
+    /// Makes an agreement of the members; first: it begins the call, else it is its next round.
+    using Decide =
+        std::function<Decision(const AgreementCall& call, bool first, Deadline deadline)>;
+
+    /// interrupted: the call ends soon once it is set.
+    Growing(Core& core, ProgressEngine& progress, const std::atomic<bool>& interrupted,
+            Rank newcomers, Decide decide)
+        : core_(core),
+          progress_(progress),
+          interrupted_(interrupted),
+          newcomers_(newcomers),
+          decide_(std::move(decide)) {}
+
+    Result<std::shared_ptr<Communicator>> run();
+
+private:
+    /// Where the members and the newcomers meet, as rank 0 tells the other members.
+    struct Meeting {
+        std::string generation;
+        std::optional<Error> error;
+
+        Bytes encode() const;
+        static Meeting decode(ByteView bytes, Rank size);
+    };
+    class Stop;
+
+    Result<> agree_on_number();
+    Result<std::string> agree_on_meeting();
+    Result<std::shared_ptr<Store>> store(Deadline deadline) const;
+    Result<std::string> gather(Deadline deadline);
+    Result<bool> all_present(const std::string& generation, Store& store, Deadline deadline);
+    void spoil(const std::string& generation, Store& store, const Error& why) const;
+    Result<std::shared_ptr<Communicator>> meet(const std::string& generation) const;
+    Result<> confirm(const Result<std::shared_ptr<Communicator>>& part);
+    Result<> check_members(const Decision& decision) const;
+    void pause();
+    bool stopped() const;
+    Rank grown_size() const { return core_.size() + newcomers_; }
+
+    Core& core_;
+    ProgressEngine& progress_;
+    const std::atomic<bool>& interrupted_;
+    const Rank newcomers_;
+    const Decide decide_;
+};
+
+/// A newcomer's create(): waits until the members of the job take this process in. The settings
+/// give no rank.
+Result<std::shared_ptr<Communicator>> join_running_job(Config config,
+                                                       std::shared_ptr<Store> own_store);
+
+}  // namespace tutti
