@@ -16,10 +16,11 @@ namespace tutti {
 namespace {
 
 constexpr std::string_view grow_name = "tutti_comm_grow";
-constexpr std::size_t generation_bytes = 12;
+constexpr std::size_t meeting_bytes = 12;
+constexpr int64_t tell_newcomers_ms = 2000;
 constexpr int64_t look_again_ms = 20;  // in the queue, while newcomers are missing
 constexpr int64_t failure_comes_ms = 1000;
-constexpr int64_t present_ms = 5000;   // for the newcomers to begin to join
+constexpr int64_t present_ms = 5000;  // for the newcomers to begin to join
 constexpr int64_t longest_meeting_ms = 60'000;
 constexpr int64_t rank_0_late_ms = 15'000;  // after the deadline: it may wait for newcomers then
 constexpr unsigned queue_again_ms = 50;
@@ -103,15 +104,35 @@ Growing::Meeting Growing::Meeting::decode(ByteView bytes, Rank size) {
 
 Result<std::shared_ptr<Communicator>> Growing::run() {
     TUTTI_TRY(agree_on_number());
+    auto part = meet_newcomers();
+    if (!part) {
+        spoil(part.error());
+        return part;
+    }
+    // Tells the newcomers. Ranks that die meanwhile are lost ranks of the new communicator.
+    (void)(*part)->recovery().agree(grow_name, 1);
+    return part;
+}
+
+Result<std::shared_ptr<Communicator>> Growing::meet_newcomers() {
     TUTTI_ASSIGN(const std::string generation, agree_on_meeting());
     auto part = meet(generation);
     if (auto all = confirm(part); !all) {
         if (part) (*part)->destroy();
         return tl::unexpected(std::move(all).error());
     }
-    // Tells the newcomers. Ranks that die meanwhile are lost ranks of the new communicator.
-    (void)(*part)->recovery().agree(grow_name, 1);
     return part;
+}
+
+// Newcomers with a seat wait for the members: they must hear of the failure, also if rank 0 died.
+void Growing::spoil(const Error& why) {
+    const Deadline soon = Deadline::after_ms(tell_newcomers_ms);
+    const auto store = this->store(soon);
+    if (!store) return;
+    const auto generation = (*store)->try_get(attempt_key(), soon);
+    if (!generation || !*generation) return;
+    FailureNotice(**generation, core_.rank(), grown_size()).post(**store, why);
+    if (core_.rank() == 0) (void)(*store)->remove(attempt_key(), soon);
 }
 
 // Each member that gets the decision reports the same rank.
@@ -131,6 +152,9 @@ Result<> Growing::agree_on_number() {
     call.kind = AgreementCall::Kind::grow;
     call.leavers = RankSet(core_.size());
     call.bits = bits_of(newcomers_, !own_failure);
+    TUTTI_ASSIGN(const std::string own_meeting, net::random_hex(meeting_bytes));
+    const ByteView bytes = as_bytes(own_meeting);
+    call.payload.assign(bytes.begin(), bytes.end());
     const Decision decision = decide_(call, true, Deadline::after_ms(core_.limit_ms(-1)));
     TUTTI_TRY(check_members(decision));
     if ((decision.bits & works_bit) == 0) {
@@ -150,6 +174,7 @@ Result<> Growing::agree_on_number() {
                     core_.rank(), newcomers_)
             .advice("give the same number on every rank")
             .on(core_.rank());
+    meeting_ = as_text(decision.payload);
     return {};
 }
 
@@ -190,12 +215,13 @@ Result<std::string> Growing::gather(Deadline deadline) {
     TUTTI_ASSIGN(const std::shared_ptr<Store> store, this->store(deadline));
     NewcomerQueue queue(*store, RankOwner::this_process(machine_id()));
     const auto wanted = static_cast<std::size_t>(newcomers_);
-    for (std::size_t most = 0; !stopped(); pause()) {
+    std::size_t most = 0;
+    for (int attempts = 0; !stopped(); pause()) {
         TUTTI_ASSIGN(const auto waiting, queue.look(wanted, deadline));
         most = std::max(most, waiting.size());
         if (waiting.size() == wanted) {
-            TUTTI_ASSIGN(std::string generation, net::random_hex(generation_bytes));
-            generation.insert(0, "g");
+            std::string generation = fmt::format("g{}.{}", meeting_, ++attempts);
+            TUTTI_TRY(store->set(attempt_key(), generation, deadline));
             TUTTI_TRY(queue.seat(waiting, generation, core_.size(), deadline));
             TUTTI_ASSIGN(const bool present, all_present(generation, *store, deadline));
             if (present) return generation;
@@ -228,8 +254,8 @@ Result<bool> Growing::all_present(const std::string& generation, Store& store, D
         if (record) {
             ++rank;
         } else if (patience.passed() || stopped()) {
-            notice.publish(store, Error{Code::peer_lost, rank, 0,
-                                        fmt::format("rank {}, a newcomer, did not come", rank)});
+            notice.post(store, Error{Code::peer_lost, rank, 0,
+                                     fmt::format("rank {}, a newcomer, did not come", rank)});
             return false;
         } else {
             pause();

@@ -1,7 +1,8 @@
 // A running job takes in processes that join it: the members and the newcomers meet as the ranks of
 // a new communicator, in which the members keep their ranks.
 //
-//   1. An agreement of the members: all of them call with the same number, and no rank is lost.
+//   1. An agreement of the members: all of them call with the same number, and no rank is lost. Its
+//      payload is a random name of this call.
 //   2. Rank 0 takes the newcomers from the queue in the store (job/records/newcomers.h) and gives
 //      them seats. The newcomers begin to join at once. The result is the payload of a second
 //      agreement, which also ends if rank 0 dies.
@@ -61,12 +62,15 @@ private:
     Result<std::shared_ptr<Store>> store(Deadline deadline) const;
     Result<std::string> gather(Deadline deadline);
     Result<bool> all_present(const std::string& generation, Store& store, Deadline deadline);
-    void spoil(const std::string& generation, Store& store, const Error& why) const;
+    Result<std::shared_ptr<Communicator>> meet_newcomers();
+    void spoil(const Error& why);
     Result<std::shared_ptr<Communicator>> meet(const std::string& generation) const;
     Result<> confirm(const Result<std::shared_ptr<Communicator>>& part);
     Result<> check_members(const Decision& decision) const;
     void pause();
     bool stopped() const;
+    /// The key in the store under which rank 0 keeps the present attempt's name.
+    std::string attempt_key() const { return "join/" + meeting_; }
     Rank grown_size() const { return core_.size() + newcomers_; }
 
     Core& core_;
@@ -74,6 +78,7 @@ private:
     const std::atomic<bool>& interrupted_;
     const Rank newcomers_;
     const Decide decide_;
+    std::string meeting_;  // the name of this call, which no other one has
 };
 
 /// A newcomer's create(): waits until the members of the job take this process in. The settings

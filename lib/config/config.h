@@ -70,7 +70,6 @@ struct Config {
     struct Said {
         std::string rank, size, store;
     } said;
-
 };
 
 /// One key: its name (that of the environment variable without TUTTI_, in lower case), its meaning,

@@ -17,6 +17,13 @@ constexpr unsigned notice_stays_us = 900'000;
 }  // namespace
 
 void FailureNotice::publish(Store& store, const Error& failure) const {
+    const bool first = post(store, failure);
+    // Stay a moment, so that waiting ranks can read the notice.
+    if (store.forgets() && (rank_ == 0 || first))
+        Pace(Deadline(), {.sleep_us = notice_stays_us}).pause();
+}
+
+bool FailureNotice::post(Store& store, const Error& failure) const {
     ByteWriter out;
     out.put(wall_clock_s()).put(failure.code).put(failure.rank).put_text(error_text(failure));
     const Bytes bytes = out.take();
@@ -30,9 +37,7 @@ void FailureNotice::publish(Store& store, const Error& failure) const {
     else if (!*first && !decode(existing))
         done = store.set(key_, notice, patience);
     if (!done) log::debug("rank {}: {}", rank_, done.error().message);
-    // Stay a moment, so that waiting ranks can read the notice.
-    if (store.forgets() && (rank_ == 0 || (first && *first)))
-        Pace(Deadline(), {.sleep_us = notice_stays_us}).pause();
+    return first && *first;
 }
 
 std::optional<Error> FailureNotice::published(Store& store) const {

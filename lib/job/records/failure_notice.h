@@ -22,6 +22,8 @@ public:
 
     /// A directory store forgets the notice when its writer ends, so the writer stays a moment.
     void publish(Store& store, const Error& failure) const;
+    /// The same for a writer that keeps the store open. True: this is the first notice.
+    bool post(Store& store, const Error& failure) const;
     /// Waits for the store as long as a busy or distant one takes to answer.
     std::optional<Error> published(Store& store) const;
     /// Has the store publish that this process ended, if it does before withdraw_will(). False: the

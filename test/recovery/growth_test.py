@@ -1,0 +1,192 @@
+"""Ranks are killed, also while they grow, and new processes take their places.
+
+TUTTI_TEST_KILLS: about how many for each transport (12 by default, 100 in the long tier). TUTTI_TEST_SEED repeats the
+choices of a run, but not the system's timing.
+"""
+import os
+import pathlib
+import random
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zlib
+
+GROWER = os.environ["TUTTI_GROWER"]
+TIER = os.environ.get("TUTTI_TEST_TIER", "default")
+KILLS = int(os.environ.get("TUTTI_TEST_KILLS", "100" if TIER == "long" else "12"))
+SEED = int(os.environ.get("TUTTI_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
+SOON_S = 60
+SAID = re.compile(r"(verified|census) (\d+) (\d+)(?: (\d+))?")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Process:
+    def __init__(self, command, env):
+        self.popen = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT)
+        os.set_blocking(self.popen.stdout.fileno(), False)
+        self.text = b""
+        self.killed = False
+        self.place = None  # (generation, rank) of the last communicator that has worked
+        self.census = []  # (descriptors, maps)
+
+    def read(self):
+        read_to = self.text.rfind(b"\n") + 1
+        self.text += self.popen.stdout.read() or b""
+        for line in self.text[read_to:self.text.rfind(b"\n") + 1].decode(errors="replace").splitlines():
+            if line.startswith("WRONG"):
+                raise AssertionError(line)
+            said = SAID.fullmatch(line)
+            if said and said[1] == "verified":
+                self.place = int(said[2]), int(said[3])
+            elif said:
+                self.census.append((int(said[2]), int(said[3])))
+
+
+class Job:
+    def __init__(self, size, transport, hosts, store):
+        self.folder = tempfile.TemporaryDirectory()
+        self.stop_file = os.path.join(self.folder.name, "stop")
+        self.size, self.hosts = size, hosts
+        self.ended = []
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
+        self.env = {**clean, "TUTTI_TIMEOUT_MS": os.environ.get("TUTTI_TEST_TIMEOUT_MS", "50000"), "TUTTI_SECRET": secrets.token_hex(16),
+                    "TUTTI_IFACE": "127.0.0.1", "TUTTI_TRANSPORT": transport,
+                    "TUTTI_STORE": store or f"file://{self.folder.name}/store",
+                    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+        self.started = 0
+        self.processes = [self.start(TUTTI_RANK=str(rank), TUTTI_SIZE=str(size)) for rank in range(size)]
+
+    def start(self, **more):
+        host = {"TUTTI_HOST_ID": f"host{self.started % self.hosts}"} if self.hosts > 1 else {}
+        self.started += 1
+        return Process([GROWER, str(self.size), self.stop_file], {**self.env, **host, **more})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes + self.ended:
+            process.popen.kill()
+            process.popen.wait()
+            process.popen.stdout.close()
+        self.folder.cleanup()
+
+    def fail(self, what):
+        ends = []
+        for process in self.ended + self.processes:
+            process.text += process.popen.stdout.read() or b""
+            lines = process.text.decode(errors="replace").splitlines()
+            ends.append(f"process {process.popen.pid} (exit status {process.popen.poll()}):\n  " + "\n  ".join(lines[-12:]))
+        raise AssertionError(what + "\n" + "\n".join(ends))
+
+    def wait_until(self, holds, what):
+        end = time.monotonic() + SOON_S
+        while not holds():
+            if time.monotonic() > end:
+                self.fail(f"after {SOON_S} s the ranks had not {what}")
+            time.sleep(0.005)
+            for process in self.processes:
+                try:
+                    process.read()
+                except AssertionError as error:
+                    self.fail(str(error))
+                if process.popen.poll() not in (None, 0):
+                    self.fail(f"a process ended with {process.popen.returncode}")
+
+    def is_whole(self):
+        places = [process.place for process in self.processes]
+        return (None not in places and len({generation for generation, _ in places}) == 1 and
+                sorted(rank for _, rank in places) == list(range(self.size)))
+
+    def wait_until_whole(self):
+        self.wait_until(self.is_whole, "grown to their number again")
+
+    def replace(self, victims, delay_s=0.0):
+        """Kills these processes, and starts as many newcomers."""
+        for victim in victims:
+            victim.popen.send_signal(signal.SIGKILL)
+        time.sleep(delay_s)
+        for victim in victims:
+            self.processes.remove(victim)
+            self.ended.append(victim)
+            self.processes.append(self.start(TUTTI_JOIN="1"))
+
+    def stop(self):
+        pathlib.Path(self.stop_file).touch()
+        self.wait_until(lambda: all(process.popen.poll() is not None for process in self.processes), "ended")
+
+
+def files_of_ours():
+    return {path.name for path in pathlib.Path("/dev/shm").glob("*tutti*")}
+
+
+class Growth:
+    transport, hosts = "shm", 1
+
+    def setUp(self):
+        self.random = random.Random(SEED ^ zlib.crc32(self.id().encode()))
+        self.files = files_of_ours()
+        print(f"{self.id()}: TUTTI_TEST_SEED={SEED}", file=sys.stderr)
+
+    def tearDown(self):
+        self.assertEqual(files_of_ours() - self.files, set())
+
+    def job(self, size=3):
+        return Job(size, self.transport, self.hosts, None)
+
+    def test_ten_times_in_a_row(self):
+        with self.job() as job:
+            job.wait_until_whole()
+            stays = job.processes[1]
+            for _ in range(10):
+                job.replace([self.random.choice([each for each in job.processes if each is not stays])])
+                job.wait_until_whole()
+            job.stop()
+        print(f"{self.id()}: {stays.census}", file=sys.stderr)
+        self.assertGreaterEqual(len(stays.census), 11)
+        for early, late in zip(stays.census[2], stays.census[-1]):
+            self.assertLessEqual(late, early + 2)
+
+    def test_at_random_moments(self):
+        """Members, newcomers, rank 0: one or several, while the others make a smaller or a larger communicator."""
+        with self.job(4) as job:
+            job.wait_until_whole()
+            kills = 0
+            while kills < KILLS:
+                for _ in range(self.random.randint(1, 4)):
+                    victims = self.random.sample(job.processes, self.random.choice((1, 1, 1, 2)))
+                    if all(process in victims or process.place is None for process in job.processes):
+                        continue  # one member survives
+                    job.replace(victims, self.random.uniform(0, 0.02))
+                    kills += len(victims)
+                    time.sleep(self.random.uniform(0, 0.06))
+                job.wait_until_whole()
+            job.stop()
+
+
+class Shm(Growth, unittest.TestCase):
+    pass
+
+
+class Tcp(Growth, unittest.TestCase):
+    transport = "tcp"
+
+
+class TwoHosts(Growth, unittest.TestCase):
+    transport, hosts = "shm,tcp", 2
+
+
+if __name__ == "__main__":
+    unittest.main()
