@@ -33,7 +33,8 @@ constexpr Rank next_known = 4;  // ranks after this one, whose records it looks 
 std::string address_on_the_way(const Config& config, Deadline deadline) {
     constexpr std::string_view scheme = "tcp://";
     if (!config.store.starts_with(scheme)) return {};
-    const auto store = net::parse_host_port(std::string_view(config.store).substr(scheme.size()));
+    const std::string_view first = std::string_view(config.store).substr(0, config.store.find(','));
+    const auto store = net::parse_host_port(first.substr(scheme.size()));
     return store ? net::address_towards(*store, deadline) : std::string{};
 }
 

@@ -55,7 +55,7 @@ public:
 };
 
 struct StoreOptions {
-    std::string url;        // tcp://host:port, file:///dir
+    std::string url;        // tcp://host:port (or several, with commas), file:///dir
     std::string job;        // the prefix of all keys: jobs with different names may share a store
     std::string secret;     // proves membership of the job; empty: none is asked for
     Rank rank = 0;          // this process: rank 0 also starts the server of a tcp store, unless…

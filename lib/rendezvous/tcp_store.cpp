@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/errno_class.h"
 #include "base/log.h"
 #include "net/acceptor.h"
+#include "net/serving.h"
 #include "net/socket.h"
 #include "os/uninherited_fd.h"
 #include "rendezvous/store_kinds.h"
@@ -51,11 +53,11 @@ public:
           key_{options.secret, store_protocol::handshake_context(options.job)},
           host_rank_(options.hosted ? options.server : 0),
           in_job_(options.in_job),
-          runs_(options.server != nobody),
           name_("tcp://" + net::format_host_port(at_)),
           server_(std::move(server)) {}
 
-    Result<> reach(Deadline deadline);
+    /// keep_trying: the server may not have started yet.
+    Result<> reach(Deadline deadline, bool keep_trying);
 
     Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
@@ -86,7 +88,6 @@ private:
     net::AuthKey key_;
     Rank host_rank_;  // nobody: the launcher serves, or with in_job_ an unknown rank
     bool in_job_;
-    bool runs_;  // so reach() does not wait for the server to start
     std::string name_;
     std::unique_ptr<TcpStoreServer> server_;
     // Connections with no request on them: one, unless several threads ask at the same time. So a
@@ -141,8 +142,8 @@ Error TcpStore::gone(const Error& cause) const {
             fmt::format("read the output of {}, and start the job again", host_name())};
 }
 
-Result<> TcpStore::reach(Deadline deadline) {
-    TUTTI_ASSIGN(UniqueFd fd, connect(deadline, !runs_));
+Result<> TcpStore::reach(Deadline deadline, bool keep_trying) {
+    TUTTI_ASSIGN(UniqueFd fd, connect(deadline, keep_trying));
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(fd));
     return {};
@@ -274,32 +275,94 @@ Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool
     return {};
 }
 
-Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options) {
-    const auto parsed = net::parse_host_port(after_scheme(options.url));
-    if (!parsed) return wrap(parsed.error(), fmt::format("store \"{}\"", options.url));
-    if (parsed->port == 0)
-        return fail(Code::invalid, "store \"{}\" has port 0, which the other ranks cannot reach",
-                    options.url)
-            .advice("give a port from 1 to 65535, the same on every rank");
-    std::unique_ptr<TcpStoreServer> server;
-    if (options.rank == 0 && !options.hosted) {
-        auto started = TcpStoreServer::start({.host = parsed->host,
-                                              .port = parsed->port,
+namespace {
+
+constexpr int64_t try_place_ms = 2000;  // for one of several places
+constexpr int next_round_ms = 50;
+
+/// "tcp://host:port,tcp://host:port": the places where the store may be, in order.
+Result<std::vector<net::HostPort>> parse_places(const std::string& url) {
+    std::vector<net::HostPort> places;
+    for (std::string_view rest = url; !rest.empty();) {
+        const auto comma = std::min(rest.find(','), rest.size());
+        const std::string_view place = rest.substr(0, comma);
+        rest.remove_prefix(std::min(comma + 1, rest.size()));
+        if (!place.starts_with("tcp://"))
+            return fail(Code::invalid, "store \"{}\": \"{}\" is no tcp store", url, place)
+                .advice(
+                    "separate the places of a tcp store by commas: tcp://a:29500,tcp://b:29500");
+        auto parsed = net::parse_host_port(after_scheme(place));
+        if (!parsed) return wrap(parsed.error(), fmt::format("store \"{}\"", url));
+        if (parsed->port == 0)
+            return fail(Code::invalid,
+                        "store \"{}\" has port 0, which the other ranks cannot reach", url)
+                .advice("give a port from 1 to 65535, the same on every rank");
+        places.push_back(*std::move(parsed));
+    }
+    return places;
+}
+
+/// Serves at the first place that this process can listen on.
+Result<std::unique_ptr<Store>> serve(const StoreOptions& options,
+                                     const std::vector<net::HostPort>& places) {
+    std::optional<Error> first;
+    for (const net::HostPort& at : places) {
+        auto started = TcpStoreServer::start({.host = at.host,
+                                              .port = at.port,
                                               .job = options.job,
                                               .secret = options.secret,
                                               .insecure = options.insecure,
                                               .deadline = options.deadline});
         if (!started && started.error().code == Code::invalid)
             return tl::unexpected<Error>(std::move(started.error()));
-        if (!started)
-            return wrap(std::move(started.error()),
-                        fmt::format("rank 0 cannot host store {} on this machine", options.url));
-        server = std::move(*started);
-    } else {
-        TUTTI_TRY(check_exposure(*parsed, options.secret, options.insecure, options.deadline));
+        if (!started) {
+            if (!first) first = std::move(started.error());
+            continue;
+        }
+        auto store = std::make_unique<TcpStore>(options, at, std::move(*started));
+        TUTTI_TRY(store->reach(options.deadline, true));
+        return store;
     }
-    auto store = std::make_unique<TcpStore>(options, *parsed, std::move(server));
-    TUTTI_TRY(store->reach(options.deadline));
+    return wrap(*std::move(first),
+                fmt::format("rank 0 cannot host store {} on this machine", options.url));
+}
+
+/// Looks for the server at one place after the other, until the deadline.
+Result<std::unique_ptr<Store>> find(const StoreOptions& options,
+                                    const std::vector<net::HostPort>& places) {
+    const int64_t start_ns = now_ns();
+    for (;;) {
+        std::optional<Error> last;
+        for (const net::HostPort& at : places) {
+            auto store = std::make_unique<TcpStore>(options, at, nullptr);
+            const auto patience =
+                Deadline::after_ms(std::max<int64_t>(1, options.deadline.left_ms(try_place_ms)));
+            auto reached = store->reach(patience, false);
+            if (reached) return store;
+            if (reached.error().code == Code::auth) return tl::unexpected(reached.error());
+            last = std::move(reached).error();
+        }
+        if (options.deadline.passed() || net::wait_cancelled())
+            return fail(Code::timeout, "none of the places of store {} answered for {} ms: {}",
+                        options.url, (now_ns() - start_ns) / 1'000'000, last->message)
+                .advice(
+                    "start the process that serves the store, and compare TUTTI_STORE on all "
+                    "ranks");
+        net::poll_serving(nullptr, next_round_ms);
+    }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options) {
+    TUTTI_ASSIGN(const auto places, parse_places(options.url));
+    if (options.rank == 0 && !options.hosted) return serve(options, places);
+    for (const net::HostPort& at : places)
+        TUTTI_TRY(check_exposure(at, options.secret, options.insecure, options.deadline));
+    if (places.size() > 1) return find(options, places);
+    auto store = std::make_unique<TcpStore>(options, places.front(), nullptr);
+    const bool may_start_later = options.server == nobody;
+    TUTTI_TRY(store->reach(options.deadline, may_start_later));
     return store;
 }
 
