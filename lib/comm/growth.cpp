@@ -23,7 +23,8 @@ constexpr int64_t failure_comes_ms = 1000;
 constexpr int64_t present_ms = 5000;  // for the newcomers to begin to join
 constexpr int64_t longest_meeting_ms = 60'000;
 constexpr int64_t rank_0_late_ms = 15'000;  // after the deadline: it may wait for newcomers then
-constexpr unsigned queue_again_ms = 50;
+constexpr int queue_again_ms = 50;
+constexpr int most_meetings = 3;
 
 // The number of newcomers and its complement: the bitwise and of all ranks' bits shows whether they
 // gave the same one. The topmost bit: the communicator works here.
@@ -48,9 +49,11 @@ tl::unexpected<Error> failed(const Decision& decision, Rank rank) {
     return tl::unexpected<Error>({decision.code, decision.culprit, 0, decision.text, {}, rank});
 }
 
-/// Another process may cause the failure, so that a further attempt may succeed.
-bool may_pass(Code code) {
-    return code == Code::peer_lost || code == Code::timeout || code == Code::system;
+/// The end of another process may be the cause, so that a further attempt may succeed. A process
+/// that ends closes connections during the handshake, as one with another secret does.
+bool may_pass(Code code, int attempts) {
+    return code == Code::peer_lost || code == Code::timeout || code == Code::system ||
+           (code == Code::auth && attempts < most_meetings);
 }
 
 }  // namespace
@@ -80,6 +83,7 @@ Bytes Growing::Meeting::encode() const {
     told.reporter = nobody;  // each rank that gets it names itself
     return ByteWriter()
         .put_text(generation)
+        .put_text(store)
         .put(told.code)
         .put(told.rank)
         .put_text(error ? error_text(told) : "")
@@ -91,6 +95,7 @@ Growing::Meeting Growing::Meeting::decode(ByteView bytes, Rank size) {
     ByteReader in(bytes);
     Meeting meeting;
     meeting.generation = in.get_text(most);
+    meeting.store = in.get_text(most);
     const auto code = in.get<Code>();
     const auto rank = in.get<Rank>();
     std::string text = in.get_text(most);
@@ -104,7 +109,12 @@ Growing::Meeting Growing::Meeting::decode(ByteView bytes, Rank size) {
 
 Result<std::shared_ptr<Communicator>> Growing::run() {
     TUTTI_TRY(agree_on_number());
-    auto part = meet_newcomers();
+    const auto deadline = Deadline::after_ms(core_.limit_ms(-1));
+    auto part = meet_newcomers(deadline);
+    for (int attempts = 1; !part && attempts < most_meetings && may_pass_; ++attempts) {
+        spoil(part.error());
+        part = meet_newcomers(deadline);
+    }
     if (!part) {
         spoil(part.error());
         return part;
@@ -114,8 +124,9 @@ Result<std::shared_ptr<Communicator>> Growing::run() {
     return part;
 }
 
-Result<std::shared_ptr<Communicator>> Growing::meet_newcomers() {
-    TUTTI_ASSIGN(const std::string generation, agree_on_meeting());
+Result<std::shared_ptr<Communicator>> Growing::meet_newcomers(Deadline deadline) {
+    may_pass_ = false;
+    TUTTI_ASSIGN(const std::string generation, agree_on_meeting(deadline));
     auto part = meet(generation);
     if (auto all = confirm(part); !all) {
         if (part) (*part)->destroy();
@@ -127,12 +138,11 @@ Result<std::shared_ptr<Communicator>> Growing::meet_newcomers() {
 // Newcomers with a seat wait for the members: they must hear of the failure, also if rank 0 died.
 void Growing::spoil(const Error& why) {
     const Deadline soon = Deadline::after_ms(tell_newcomers_ms);
-    const auto store = this->store(soon);
-    if (!store) return;
-    const auto generation = (*store)->try_get(attempt_key(), soon);
+    if (!open_store(soon)) return;
+    const auto generation = store_->try_get(attempt_key(), soon);
     if (!generation || !*generation) return;
-    FailureNotice(**generation, core_.rank(), grown_size()).post(**store, why);
-    if (core_.rank() == 0) (void)(*store)->remove(attempt_key(), soon);
+    FailureNotice(**generation, core_.rank(), grown_size()).post(*store_, why);
+    if (core_.rank() == 0) (void)store_->remove(attempt_key(), soon);
 }
 
 // Each member that gets the decision reports the same rank.
@@ -178,15 +188,16 @@ Result<> Growing::agree_on_number() {
     return {};
 }
 
-Result<std::string> Growing::agree_on_meeting() {
+Result<std::string> Growing::agree_on_meeting(Deadline deadline) {
     const int64_t limit_ms = core_.limit_ms(-1);
     Meeting meeting;
     if (core_.rank() == 0) {
-        auto gathered = catching([&] { return gather(Deadline::after_ms(limit_ms)); });
+        auto gathered = catching([&] { return gather(deadline); });
         if (gathered)
             meeting.generation = *std::move(gathered);
         else
             meeting.error = std::move(gathered).error();
+        meeting.store = new_store_;
     }
     AgreementCall call;
     call.kind = AgreementCall::Kind::grow;
@@ -197,39 +208,74 @@ Result<std::string> Growing::agree_on_meeting() {
     TUTTI_TRY(check_members(decision));
     meeting = Meeting::decode(decision.payload, core_.size());
     if (meeting.error) return wrap(*std::move(meeting.error), grow_name);
+    new_store_ = std::move(meeting.store);
     return std::move(meeting.generation);
 }
 
 // A job of one rank has not needed its store yet.
-Result<std::shared_ptr<Store>> Growing::store(Deadline deadline) const {
-    if (auto kept = core_.endpoint->store()) return kept;
-    if (core_.config().store.empty())
-        return fail(Code::invalid, "this job of one rank has no store, in which newcomers find it")
-            .advice("set TUTTI_STORE before tutti_comm_create")
-            .on(core_.rank());
-    return job_stores::open(core_.config(), deadline);
+Result<> Growing::open_store(Deadline deadline) {
+    if (store_) return {};
+    Config config = core_.config();
+    if (new_store_.empty()) {
+        store_ = core_.endpoint->store();
+        if (store_) return {};
+        if (config.store.empty())
+            return fail(Code::invalid,
+                        "this job of one rank has no store, in which newcomers find it")
+                .advice("set TUTTI_STORE before tutti_comm_create")
+                .on(core_.rank());
+        TUTTI_ASSIGN(store_, job_stores::open(config, deadline));
+        return {};
+    }
+    config.store = new_store_;
+    config.store_hosted = config.store_in_job = true;
+    TUTTI_ASSIGN(store_, job_stores::open_anew(config, deadline));
+    return {};
+}
+
+Result<> Growing::take_over_store(Deadline deadline) {
+    auto taken = job_stores::take_over(core_.config(), deadline);
+    if (!taken) {
+        Error error = std::move(taken).error();
+        error.advice =
+            "let TUTTI_STORE name a place on a host that remains, too (tcp://a:29500,tcp://b:29500)"
+            ", or use a store outside of the job";
+        return wrap(std::move(error), "no newcomers can come");
+    }
+    store_ = *std::move(taken);
+    new_store_ = store_->describe();
+    return {};
+}
+
+// If the process that serves a tcp store has ended, this rank serves it anew.
+Result<std::string> Growing::gather(Deadline deadline) {
+    TUTTI_TRY(open_store(deadline));
+    for (;;) {
+        auto gathered = gather_in_store(deadline);
+        const bool store_is_gone = !gathered && gathered.error().code == Code::peer_lost;
+        if (!store_is_gone || stopped() || deadline.passed()) return gathered;
+        TUTTI_TRY(take_over_store(deadline));
+    }
 }
 
 // Gives seats to newcomers until an attempt finds all of them alive.
-Result<std::string> Growing::gather(Deadline deadline) {
-    TUTTI_ASSIGN(const std::shared_ptr<Store> store, this->store(deadline));
-    NewcomerQueue queue(*store, RankOwner::this_process(machine_id()));
+Result<std::string> Growing::gather_in_store(Deadline deadline) {
+    NewcomerQueue queue(*store_, RankOwner::this_process(machine_id()));
     const auto wanted = static_cast<std::size_t>(newcomers_);
-    std::size_t most = 0;
-    for (int attempts = 0; !stopped(); pause()) {
+    for (; !stopped(); pause()) {
         TUTTI_ASSIGN(const auto waiting, queue.look(wanted, deadline));
-        most = std::max(most, waiting.size());
+        came_ = std::max(came_, waiting.size());
         if (waiting.size() == wanted) {
-            std::string generation = fmt::format("g{}.{}", meeting_, ++attempts);
-            TUTTI_TRY(store->set(attempt_key(), generation, deadline));
+            std::string generation = fmt::format("g{}.{}", meeting_, ++attempts_);
+            TUTTI_TRY(store_->set(attempt_key(), generation, deadline));
             TUTTI_TRY(queue.seat(waiting, generation, core_.size(), deadline));
-            TUTTI_ASSIGN(const bool present, all_present(generation, *store, deadline));
+            TUTTI_ASSIGN(const bool present, all_present(generation, deadline));
             if (present) return generation;
         }
         if (deadline.passed())
-            return fail(Code::timeout, "{} of {} newcomer{} came within {} ms (store {})", most,
+            return fail(Code::timeout, "{} of {} newcomer{} came within {} ms (store {})", came_,
                         newcomers_, newcomers_ == 1 ? "" : "s", core_.limit_ms(-1),
-                        store->describe())
+                        store_->describe())
                 .advice(
                     "start {} with TUTTI_JOIN=1, and the same TUTTI_STORE, TUTTI_JOB and "
                     "TUTTI_SECRET",
@@ -241,21 +287,21 @@ Result<std::string> Growing::gather(Deadline deadline) {
 
 // A newcomer that publishes its record is alive. If it dies later, the others hear of it, as when a
 // job starts.
-Result<bool> Growing::all_present(const std::string& generation, Store& store, Deadline deadline) {
+Result<bool> Growing::all_present(const std::string& generation, Deadline deadline) {
     const auto patience = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(present_ms)));
     const FailureNotice notice(generation, 0, grown_size());
     for (Rank rank = core_.size(); rank < grown_size();) {
-        if (const auto failure = notice.published(store)) {
-            if (!may_pass(failure->code)) return tl::unexpected(*failure);
+        if (const auto failure = notice.published(*store_)) {
+            if (!may_pass(failure->code, attempts_)) return tl::unexpected(*failure);
             return false;
         }
         TUTTI_ASSIGN(const auto record,
-                     store.try_get(PeerDirectory::key(generation, rank), deadline));
+                     store_->try_get(PeerDirectory::key(generation, rank), deadline));
         if (record) {
             ++rank;
         } else if (patience.passed() || stopped()) {
-            notice.post(store, Error{Code::peer_lost, rank, 0,
-                                     fmt::format("rank {}, a newcomer, did not come", rank)});
+            notice.post(*store_, Error{Code::peer_lost, rank, 0,
+                                       fmt::format("rank {}, a newcomer, did not come", rank)});
             return false;
         } else {
             pause();
@@ -265,16 +311,15 @@ Result<bool> Growing::all_present(const std::string& generation, Store& store, D
 }
 
 // A member that dies or aborts ends the others' waits.
-Result<std::shared_ptr<Communicator>> Growing::meet(const std::string& generation) const {
+Result<std::shared_ptr<Communicator>> Growing::meet(const std::string& generation) {
     Config config = core_.config();
     config.rank = core_.rank();
     config.size = grown_size();
     config.join_ms = meeting_limit_ms(config);
     config.shares_store = !core_.endpoint->has_program_store();
-    TUTTI_ASSIGN(std::shared_ptr<Store> store, this->store(Deadline::after_ms(config.join_ms)));
+    TUTTI_TRY(open_store(Deadline::after_ms(config.join_ms)));
     const net::CancelWaitsWhen over(core_.failure_protocol.ended());
-    return catching(
-        [&] { return Communicator::join(std::move(config), generation, std::move(store)); });
+    return catching([&] { return Communicator::join(std::move(config), generation, store_); });
 }
 
 // If a part is missing, all members return the error of the same rank if it can be told.
@@ -294,8 +339,11 @@ Result<> Growing::confirm(const Result<std::shared_ptr<Communicator>>& part) {
     const Decision decision = decide_(call, false, patience);
     TUTTI_TRY(check_members(decision));
     if ((decision.bits & made_bit) != 0) return {};
-    if (!decision.payload.empty())
-        return wrap(*Meeting::decode(decision.payload, grown_size()).error, grow_name);
+    const auto told = decision.payload.empty()
+                          ? std::nullopt
+                          : Meeting::decode(decision.payload, grown_size()).error;
+    may_pass_ = !told || may_pass(told->code, 0);
+    if (told) return wrap(*told, grow_name);
     if (!part) return wrap(part.error(), grow_name);
     return fail(Code::system, "{}: another member could not join the newcomers", grow_name)
         .advice("read the error of that rank, which names the cause")
@@ -320,7 +368,8 @@ Result<std::shared_ptr<Communicator>> take_part(Config config, const NewcomerSea
         std::count_if(lost.begin(), lost.end(), [&](Rank rank) { return rank < seat.members; });
     if (agreed && members_left < seat.members) return part;
     part->destroy();
-    if (!agreed && !may_pass(agreed.error().code)) return tl::unexpected(agreed.error());
+    if (!agreed && !may_pass(agreed.error().code, most_meetings))
+        return tl::unexpected(agreed.error());
     return std::shared_ptr<Communicator>();
 }
 
@@ -338,12 +387,18 @@ Result<std::shared_ptr<Communicator>> join_running_job(Config config,
     const Deadline deadline = Deadline::after_ms(config.timeout_ms);
     config.join = false;
     std::optional<Error> last;
+    int refusals = 0;
     for (;;) {
         std::shared_ptr<Store> store = own_store;
         if (!store) {
             TUTTI_ASSIGN(store, open_running_store(config, deadline));
         }
         auto seat = Newcomer(*store, RankOwner::this_process(machine_id())).take_seat(deadline);
+        // The process that served the store has ended. A member may serve it anew.
+        if (!seat && seat.error().code == Code::peer_lost && !own_store && !deadline.passed()) {
+            net::poll_serving(nullptr, queue_again_ms);
+            continue;
+        }
         if (!seat) {
             if (last) seat.error().message += fmt::format("; the last attempt: {}", last->message);
             return wrap(std::move(seat).error(),
@@ -351,7 +406,8 @@ Result<std::shared_ptr<Communicator>> join_running_job(Config config,
         }
         auto part = take_part(config, *seat, std::move(store));
         if (part && *part) return part;
-        if (!part && (!may_pass(part.error().code) || deadline.passed())) return part;
+        if (!part && part.error().code == Code::auth) ++refusals;
+        if (!part && (!may_pass(part.error().code, refusals) || deadline.passed())) return part;
         last = part ? Error{Code::peer_lost, nobody, 0, "a member was lost, or gave up"}
                     : std::move(part).error();
         net::poll_serving(nullptr, queue_again_ms);

@@ -50,6 +50,7 @@ private:
     /// Where the members and the newcomers meet, as rank 0 tells the other members.
     struct Meeting {
         std::string generation;
+        std::string store;  // its url if rank 0 has opened it anew
         std::optional<Error> error;
 
         Bytes encode() const;
@@ -58,13 +59,15 @@ private:
     class Stop;
 
     Result<> agree_on_number();
-    Result<std::string> agree_on_meeting();
-    Result<std::shared_ptr<Store>> store(Deadline deadline) const;
+    Result<std::string> agree_on_meeting(Deadline deadline);
+    Result<> open_store(Deadline deadline);
+    Result<> take_over_store(Deadline deadline);
     Result<std::string> gather(Deadline deadline);
-    Result<bool> all_present(const std::string& generation, Store& store, Deadline deadline);
-    Result<std::shared_ptr<Communicator>> meet_newcomers();
+    Result<std::string> gather_in_store(Deadline deadline);
+    Result<bool> all_present(const std::string& generation, Deadline deadline);
+    Result<std::shared_ptr<Communicator>> meet_newcomers(Deadline deadline);
     void spoil(const Error& why);
-    Result<std::shared_ptr<Communicator>> meet(const std::string& generation) const;
+    Result<std::shared_ptr<Communicator>> meet(const std::string& generation);
     Result<> confirm(const Result<std::shared_ptr<Communicator>>& part);
     Result<> check_members(const Decision& decision) const;
     void pause();
@@ -78,7 +81,12 @@ private:
     const std::atomic<bool>& interrupted_;
     const Rank newcomers_;
     const Decide decide_;
-    std::string meeting_;  // the name of this call, which no other one has
+    std::shared_ptr<Store> store_;
+    std::string new_store_;  // its url, if this rank has opened it anew
+    std::size_t came_ = 0;   // newcomers, at most at a time
+    int attempts_ = 0;
+    bool may_pass_ = false;  // a newcomer may have caused the failure of the last attempt
+    std::string meeting_;    // the name of this call, which no other one has
 };
 
 /// A newcomer's create(): waits until the members of the job take this process in. The settings

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -11,6 +12,9 @@
 
 namespace tutti::job_stores {
 namespace {
+
+constexpr int64_t take_over_ms = 5000;
+constexpr int64_t look_for_others_ms = 100;
 
 // Rank 0 serves the tcp store to later communicators too, so an opened store stays open until the
 // process ends. A forked child opens its own store, because both processes would use one
@@ -60,6 +64,23 @@ Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline) {
     at_exit::arm("store", at_exit::ExitStep::close_stores, close_kept);
     const std::lock_guard lock(own.mutex);
     return own.kept[name] = std::move(opened);
+}
+
+Result<std::shared_ptr<Store>> take_over(const Config& config, Deadline deadline) {
+    Config own = config;
+    own.rank = 0;
+    own.store_hosted = false;
+    Config others = config;
+    others.store_hosted = others.store_in_job = true;
+    for (const auto patience = Deadline::after_ms(deadline.left_ms(take_over_ms));;) {
+        // A single place is not retried: another round follows.
+        if (auto found = open_anew(others, Deadline::after_ms(look_for_others_ms))) return found;
+        auto served = open(own, patience);
+        if (served) return served;
+        if (patience.passed() || served.error().sys_errno != EADDRINUSE)
+            return wrap(std::move(served).error(),
+                        fmt::format("the process that served store {} has ended", config.store));
+    }
 }
 
 std::string next_generation(const Config& config, const Store* own_store) {

@@ -19,6 +19,10 @@ Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline);
 /// it.
 Result<std::shared_ptr<Store>> open_anew(const Config& config, Deadline deadline);
 
+/// The process that served the configured tcp store has ended: serves it anew, with no keys, at the
+/// first of its places that is on this host, unless another rank does already.
+Result<std::shared_ptr<Store>> take_over(const Config& config, Deadline deadline);
+
 /// A name that tells apart the jobs that a process joins one after the other in the same store. The
 /// caller takes it before anything can fail: each attempt counts on every rank, however far it
 /// comes, so that the next name is the same on every rank.

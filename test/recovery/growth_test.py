@@ -134,6 +134,7 @@ def files_of_ours():
 
 class Growth:
     transport, hosts = "shm", 1
+    more_files = 2
 
     def setUp(self):
         self.random = random.Random(SEED ^ zlib.crc32(self.id().encode()))
@@ -144,7 +145,10 @@ class Growth:
         self.assertEqual(files_of_ours() - self.files, set())
 
     def job(self, size=3):
-        return Job(size, self.transport, self.hosts, None)
+        return Job(size, self.transport, self.hosts, self.store())
+
+    def store(self):
+        """None: a directory."""
 
     def test_ten_times_in_a_row(self):
         with self.job() as job:
@@ -157,7 +161,7 @@ class Growth:
         print(f"{self.id()}: {stays.census}", file=sys.stderr)
         self.assertGreaterEqual(len(stays.census), 11)
         for early, late in zip(stays.census[2], stays.census[-1]):
-            self.assertLessEqual(late, early + 2)
+            self.assertLessEqual(late, early + self.more_files)
 
     def test_at_random_moments(self):
         """Members, newcomers, rank 0: one or several, while the others make a smaller or a larger communicator."""
@@ -186,6 +190,34 @@ class Tcp(Growth, unittest.TestCase):
 
 class TwoHosts(Growth, unittest.TestCase):
     transport, hosts = "shm,tcp", 2
+
+
+class StoreHost(Growth, unittest.TestCase):
+    """A rank hosts the tcp store, which ends with it; the lowest rank that remains serves it anew."""
+    transport = "tcp"
+    more_files = 16  # of the server, once the rank that stays serves the store
+
+    def store(self):
+        return f"tcp://127.0.0.1:{free_port()}"
+
+    def test_the_host_dies_each_time(self):
+        with self.job() as job:
+            job.wait_until_whole()
+            for _ in range(5):
+                job.replace([min(job.processes, key=lambda each: each.place[1])])
+                job.wait_until_whole()
+            job.stop()
+
+
+class StorePlaces(StoreHost):
+    """The store has two places, and the first one is taken by another program."""
+    test_ten_times_in_a_row = test_at_random_moments = None
+
+    def store(self):
+        other = socket.socket()
+        other.bind(("127.0.0.1", 0))  # refuses connections, because it does not listen
+        self.addCleanup(other.close)
+        return f"tcp://127.0.0.1:{other.getsockname()[1]},tcp://127.0.0.1:{free_port()}"
 
 
 if __name__ == "__main__":
