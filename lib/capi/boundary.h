@@ -93,7 +93,7 @@ inline Result<> check_comm(const char* function, const tutti_comm* comm) {
 /// The same for a call that needs the job, which this rank may have left.
 inline Result<> check_member(const char* function, const tutti_comm* comm) {
     TUTTI_TRY(check_comm(function, comm));
-    return in_function(function, comm->impl->may_start());
+    return in_function(function, comm->impl->calls().may_start());
 }
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "capi/boundary.h"
+#include "comm/growth/growth.h"
 
 namespace {
 
@@ -65,8 +66,10 @@ tutti_status tutti_comm_create(const tutti_config* config, tutti_comm** comm) {
             TUTTI_ASSIGN(defaults.values, tutti::config_of_process());
             config = &defaults;
         }
-        auto made = tutti::Communicator::create(
-            config->values, config->make_store ? config->make_store(*config) : nullptr);
+        auto store = config->make_store ? config->make_store(*config) : nullptr;
+        auto made = config->values.join
+                        ? tutti::join_running_job(config->values, std::move(store))
+                        : tutti::Communicator::create(config->values, std::move(store));
         if (!made) return tl::unexpected(std::move(made).error());
         *comm = new tutti_comm{std::move(*made), 0, {}};
         return {};
@@ -129,7 +132,7 @@ tutti_status tutti_comm_destroy(tutti_comm* comm) {
     return tutti::guard([&]() -> Result<> {
         // In a forked child the communicator is the parent's, and the child shares its connections:
         // leave it.
-        if (comm && !comm->impl->is_of_this_process()) return {};
+        if (comm && !comm->impl->forked()) return {};
         if (comm) TUTTI_TRY(comm->impl->may_call());
         const std::unique_ptr<tutti_comm> owned(comm);
         if (comm) comm->impl->destroy();

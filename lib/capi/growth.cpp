@@ -1,4 +1,5 @@
 // Ranks that join and leave, at the C boundary.
+#include "comm/growth/growth.h"
 #include "capi/boundary.h"
 
 using tutti::Result;
@@ -11,7 +12,7 @@ tutti_status tutti_comm_grow(tutti_comm* comm, int newcomers, tutti_comm** large
         if (!comm) return tutti::null_argument(function, "comm");
         if (!larger) return tutti::null_argument(function, "larger");
         *larger = nullptr;
-        TUTTI_ASSIGN(auto made, comm->impl->recovery().grow(function, newcomers));
+        TUTTI_ASSIGN(auto made, tutti::grow(*comm->impl, newcomers));
         *larger = new tutti_comm{std::move(made), 0, {}};
         return {};
     });
@@ -20,8 +21,10 @@ tutti_status tutti_comm_grow(tutti_comm* comm, int newcomers, tutti_comm** large
 tutti_status tutti_comm_leave(tutti_comm* comm) {
     const char* const function = "tutti_comm_leave";
     return tutti::guard(comm, [&]() -> Result<> {
-        TUTTI_TRY(tutti::check_comm(function, comm));
-        return tutti::in_function(function, comm->impl->leave());
+        TUTTI_TRY(tutti::check_member(function, comm));
+        TUTTI_TRY(tutti::in_function(function, comm->impl->may_call()));
+        comm->impl->destroy(tutti::Communicator::Handle::kept);
+        return {};
     });
 }
 

@@ -102,7 +102,7 @@ tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
 }
 
 void tutti_plan_destroy(tutti_plan* plan) {
-    if (!plan || !plan->comm->is_of_this_process()) return;  // the parent's: leave it
+    if (!plan || !plan->comm->forked()) return;  // the parent's: leave it
     tutti::LaunchBatch& launches = tutti::launch_batch();
     if (launches.gathering() && plan->impl->busy_anywhere())
         return launches.after_close([plan] { tutti_plan_destroy(plan); });

@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "comm/calibrate.h"
-#include "comm/growth.h"
 #include "comm/joined.h"
 #include "comm/living_communicators.h"
 #include "job/job_stores.h"
@@ -83,7 +82,6 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
             .advice("let another thread call tutti_comm_create");
     TUTTI_TRY(check_whole(given));
     Config config = given;
-    if (config.join) return join_running_job(std::move(config), std::move(own_store));
     if (config.size > 1 && config.store.empty() && !own_store)
         TUTTI_TRY(find_store(config, own_store));
     std::string generation = job_stores::next_generation(config, own_store.get());
@@ -124,7 +122,7 @@ Result<> Communicator::learn_hosts() {
     call.count = 1;
     call.dtype = Dtype::uint64;
     call.algorithm = "bruck";
-    const uint64_t mine = core_.endpoint->host_hash();
+    const uint64_t mine = core_.endpoint->hashes().host;
     std::vector<uint64_t> hosts(static_cast<std::size_t>(size()));
     TUTTI_TRY(issuer_.run_own(call, &mine, hosts.data()));
     core_.set_hosts(Hosts::by_label(hosts));
@@ -169,7 +167,8 @@ void stop_waiting_for_unresponsive(Core& core) {
 
 }  // namespace
 
-void Communicator::destroy() {
+void Communicator::destroy(Handle handle) {
+    if (handle == Handle::kept) core_.left = true;
     if (core_.destroyed.exchange(true) || !core_.home.here()) return;
     // Operations that were issued finish in order; each has a deadline.
     constexpr int64_t longest_ms = 60'000;
@@ -186,14 +185,6 @@ void Communicator::destroy() {
     if (endpoint.remove(core_.group.id(), core_.consensus.last_words(), Deadline()))
         endpoint.leave(Deadline::after_ms(1000));
     living_communicators::remove(*this);
-}
-
-Result<> Communicator::leave() {
-    TUTTI_TRY(core_.may_call());
-    TUTTI_TRY(core_.may_start());
-    core_.left = true;
-    destroy();
-    return {};
 }
 
 void Communicator::leave_at_exit(Deadline deadline) {

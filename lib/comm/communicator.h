@@ -42,15 +42,12 @@ public:
     Rank size() const { return core_.size(); }
     /// Set before create() or split() returns.
     const Hosts& hosts() const { return *core_.group.hosts(); }
-    /// False in a child process forked after the communicator was made: it belongs to the parent.
-    bool is_of_this_process() const { return core_.home.here(); }
-    /// Returns `unsupported` in such a child.
+    /// Returns `unsupported` in a child process forked after the communicator was made: it belongs
+    /// to the parent.
     Result<> forked() const { return core_.forked(); }
     /// The same check for calls that start or wait for an operation; it also returns `invalid`
     /// inside a completion callback.
     Result<> may_call() const { return core_.may_call(); }
-    /// For calls that need the job: `invalid` after leave().
-    Result<> may_start() const { return core_.may_start(); }
     int rings() const { return core_.config().nrings; }
     bool manual() const { return core_.manual(); }
 
@@ -78,9 +75,9 @@ public:
     void abort();
     /// Ends every pending and later operation on all ranks with `revoked`; recovery() still works.
     void revoke();
-    void destroy();
-    /// The same, but the program keeps the handle: later calls get `invalid`.
-    Result<> leave();
+    /// kept: the program has left and still has the handle; later calls get `invalid`.
+    enum class Handle : uint8_t { gone, kept };
+    void destroy(Handle handle = Handle::gone);
     /// For the end of the process: delivers the unsent output of finished calls, and tells the
     /// other ranks that this rank leaves. Threads inside calls stay there; nothing is freed, and no
     /// callback runs.

@@ -17,6 +17,9 @@ public:
     Issuer(Core& core, ProgressEngine& progress)
         : core_(core), progress_(progress), admission_(core) {}
 
+    /// `invalid` once this rank has left, as every call that needs the job.
+    Result<> may_start() const { return core_.may_start(); }
+
     // While this thread estimates, the calls below add their predicted times instead.
     /// Blocking: returns when the operation is over; on an accelerator's memory, when it is on the
     /// queue. The next call returns an error that such an operation ended with later.

@@ -8,7 +8,6 @@
 #include "base/catching.h"
 #include "base/hash.h"
 #include "comm/communicator.h"
-#include "comm/growth.h"
 #include "net/serving.h"
 
 namespace tutti {
@@ -140,18 +139,14 @@ Result<std::shared_ptr<Communicator>> Recovery::shrink(std::string_view name,
     return take_steps(name, steps, Deadline::after_ms(core_.limit_ms(-1)));
 }
 
-Result<std::shared_ptr<Communicator>> Recovery::grow(std::string_view name, Rank newcomers) {
+Result<std::shared_ptr<Communicator>> Recovery::make_call(std::string_view name, const Body& body) {
     TUTTI_TRY(may_begin(name));
-    if (newcomers < 1 || newcomers > most_newcomers)
-        return fail(Code::invalid, "{}: {} is no number of newcomers", name, newcomers)
-            .advice("give a number from 1 to {}", most_newcomers)
-            .on(core_.rank());
     const Turn turn(*this);
     TUTTI_TRY(turn.check(name));
     const auto decide_here = [&](const AgreementCall& call, bool first, Deadline deadline) {
         return decide(name, call, first, deadline);
     };
-    return Growing(core_, progress_, interrupted_, newcomers, decide_here).run();
+    return body({core_, progress_, interrupted_, decide_here});
 }
 
 Result<std::shared_ptr<Communicator>> Recovery::take_steps(std::string_view name, Shrinking& steps,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -28,8 +29,17 @@ public:
     /// C function's, for errors.
     Result<std::shared_ptr<Communicator>> shrink(std::string_view name,
                                                  const std::vector<Rank>& leavers);
-    /// A communicator of the members, with the same ranks, and so many processes that join the job.
-    Result<std::shared_ptr<Communicator>> grow(std::string_view name, Rank newcomers);
+    /// A call of several agreements that is made elsewhere.
+    struct Rounds {
+        Core& core;
+        ProgressEngine& progress;
+        const std::atomic<bool>& interrupted;  // the call must end soon
+        /// Makes an agreement; first: it begins the call, else it is its next round.
+        std::function<Decision(const AgreementCall& call, bool first, Deadline deadline)> decide;
+    };
+    using Body = std::function<Result<std::shared_ptr<Communicator>>(const Rounds& rounds)>;
+    /// Makes the call unless another thread is inside one.
+    Result<std::shared_ptr<Communicator>> make_call(std::string_view name, const Body& body);
     /// The ranks that are no members any more, as the last successful call has decided; ascending.
     std::vector<Rank> lost() const;
 

@@ -28,7 +28,7 @@ private:
 
 Result<std::shared_ptr<Communicator>> Communicator::split_host(int key) {
     // Shift, because a set top bit would make the colour negative.
-    const auto host = static_cast<int64_t>(core_.endpoint->host_hash() >> 1);
+    const auto host = static_cast<int64_t>(core_.endpoint->hashes().host >> 1);
     return Splitter(*this).by("split host", host, key);
 }
 
@@ -42,7 +42,7 @@ Result<std::shared_ptr<Communicator>> Communicator::dup() {
 
 Result<> Splitter::exchange_wishes(int64_t color, int key) {
     const Wish mine{color, key, core_.endpoint->first_free_id(),
-                    static_cast<int64_t>(core_.endpoint->host_hash()), core_.offload->splits()};
+                    static_cast<int64_t>(core_.endpoint->hashes().host), core_.offload->splits()};
     wishes_.resize(static_cast<std::size_t>(core_.size()));
     Call call;
     call.collective = Collective::allgather;

@@ -140,7 +140,7 @@ Result<std::unique_ptr<DeviceRequest>> DeviceCalls::make_request(const ResolvedC
         TUTTI_ASSIGN(
             request->device.use,
             DeviceStreamGuard::begin({side_.devices.device, resolved.stream,
-                                      core.endpoint->job_hash(), core.group.id(), core.rank()}));
+                                      core.endpoint->hashes().job, core.group.id(), core.rank()}));
     }
     request->in = resolved.asked.in;
     request->out = resolved.asked.out;

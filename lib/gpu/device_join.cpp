@@ -139,7 +139,7 @@ Result<DeviceMode> DeviceJoin::agree(device::Ordinal device) {
         }
     }
     Seat mine;
-    mine.machine = side_.core.endpoint->machine_hash();
+    mine.machine = side_.core.endpoint->hashes().machine;
     if (!own) {
         mine.code = static_cast<int32_t>(own.error().code);
         put(mine.why, own.error().message);

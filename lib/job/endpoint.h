@@ -67,12 +67,14 @@ public:
     }
     /// The tuning file's, the same on all ranks.
     const Tuning& tuning() const { return joined_.tuning; }
-    /// The number of this rank's host.
-    uint64_t host_hash() const { return hash_of(identity_.host); }
-    /// The number of this rank's machine, whatever host id the settings give it.
-    uint64_t machine_hash() const { return hash_of(identity_.machine); }
-    /// The number of the job among the jobs in which this process has ranks.
-    uint64_t job_hash() const { return job_hash_; }
+    /// Numbers of this rank's host, of its machine, whatever host id the settings give it, and of
+    /// the job among the jobs in which this process has ranks.
+    struct Hashes {
+        uint64_t host, machine, job;
+    };
+    Hashes hashes() const {
+        return {hash_of(identity_.host), hash_of(identity_.machine), job_hash_};
+    }
     /// The first communicator id that is free as far as this rank knows.
     uint32_t first_free_id() const { return next_id_; }
     /// Communicator ids from here on are hashes; those below are counted.

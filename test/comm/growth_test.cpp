@@ -1,13 +1,12 @@
 // Newcomers join a running job whose ranks are threads. test/recovery kills processes.
 #include <latch>
 
+#include "comm/growth/growth.h"
 #include "comm/job.h"
 
 using namespace comm_test;
 
 namespace {
-
-constexpr std::string_view grow_name = "tutti_comm_grow";
 
 std::string use(Communicator& comm) {
     for (const std::size_t count : {1ul, 100'000ul}) {
@@ -38,9 +37,8 @@ public:
         : problems_(static_cast<std::size_t>(count)) {
         config.join = true;
         for (std::string& problem : problems_)
-            threads_.emplace_back([&problem, config, body] {
-                problem = body(Communicator::create(config, nullptr));
-            });
+            threads_.emplace_back(
+                [&problem, config, body] { problem = body(join_running_job(config, nullptr)); });
     }
     ~Newcomers() { join(); }
     Newcomers(const Newcomers&) = delete;
@@ -82,7 +80,7 @@ TEST_CASE("growth: members keep their ranks, and newcomers come after them") {
             Job job{ranks, transport};
             job.change = [&](Config& c) { c.store = folder.url(); };
             expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
-                auto larger = comm.recovery().grow(grow_name, count);
+                auto larger = grow(comm, count);
                 if (!larger) return larger.error().message;
                 if ((*larger)->rank() != rank || (*larger)->size() != ranks + count)
                     return "a wrong place";
@@ -110,7 +108,7 @@ TEST_CASE("growth: too few newcomers, and different numbers") {
     };
     expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
         const auto ends_with = [&](Rank count, Code code, std::string_view part) -> std::string {
-            auto larger = comm.recovery().grow(grow_name, count);
+            auto larger = grow(comm, count);
             if (larger) return "it grew";
             const Error& error = larger.error();
             if (error.code == code && error.message.find(part) != std::string::npos) return "";
@@ -150,11 +148,11 @@ TEST_CASE("growth: after a rank has left, a smaller communicator grows") {
         }
         std::vector<float> x(10, 1);
         if (comm.calls().run(sum_of(10), x.data(), x.data())) return "rank 0 took part";
-        auto early = comm.recovery().grow(grow_name, 1);
+        auto early = grow(comm, 1);
         if (early || early.error().code != Code::peer_lost) return "it grew without rank 0";
         auto smaller = comm.recovery().shrink("tutti_comm_shrink", {});
         if (!smaller) return smaller.error().message;
-        auto larger = (*smaller)->recovery().grow(grow_name, 1);
+        auto larger = grow(**smaller, 1);
         if (!larger) return larger.error().message;
         auto problem = use(**larger);
         (*larger)->destroy();

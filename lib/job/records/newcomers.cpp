@@ -152,13 +152,14 @@ Result<bool> NewcomerQueue::has_ended(const Ticket& ticket, Deadline deadline) c
     return told.has_value();
 }
 
-Result<> NewcomerQueue::remove(const Entry& entry, Deadline deadline) {
+Result<> NewcomerQueue::remove(const QueuedTicket& entry, Deadline deadline) {
     TUTTI_TRY(store_.remove(entry.slot, deadline));
     return store_.remove(end_key_of(entry.ticket), deadline);
 }
 
-Result<std::vector<NewcomerQueue::Entry>> NewcomerQueue::look(std::size_t most, Deadline deadline) {
-    std::vector<Entry> found;
+Result<std::vector<NewcomerQueue::QueuedTicket>> NewcomerQueue::find_waiting(std::size_t most,
+                                                                             Deadline deadline) {
+    std::vector<QueuedTicket> found;
     for (Rank slot = 0; slot < most_newcomers && found.size() < most; ++slot) {
         TUTTI_ASSIGN(const auto text, store_.try_get(slot_key(slot), deadline));
         if (!text) continue;
@@ -167,7 +168,7 @@ Result<std::vector<NewcomerQueue::Entry>> NewcomerQueue::look(std::size_t most, 
             TUTTI_TRY(store_.remove(slot_key(slot), deadline));
             continue;
         }
-        Entry entry{slot_key(slot), *ticket};
+        QueuedTicket entry{slot_key(slot), *ticket};
         if (ticket->format != present_format) {
             NewcomerSeat none;
             none.refusal =
@@ -186,14 +187,14 @@ Result<std::vector<NewcomerQueue::Entry>> NewcomerQueue::look(std::size_t most, 
     return found;
 }
 
-Result<> NewcomerQueue::seat(const std::vector<Entry>& entries, const std::string& generation,
-                             Rank members, Deadline deadline) {
+Result<> NewcomerQueue::seat(const std::vector<QueuedTicket>& entries,
+                             const std::string& generation, Rank members, Deadline deadline) {
     NewcomerSeat seat;
     seat.generation = generation;
     seat.size = members + static_cast<Rank>(entries.size());
     seat.members = members;
     seat.rank = members;
-    for (const Entry& entry : entries) {
+    for (const QueuedTicket& entry : entries) {
         std::string existing;
         // Another communicator of the job may take the same newcomer at the same time. Then the
         // seat stays empty, and this attempt fails.

@@ -69,19 +69,19 @@ class NewcomerQueue {
 public:
     NewcomerQueue(Store& store, RankOwner self) : store_(store), self_(std::move(self)) {}
 
-    struct Entry {
+    struct QueuedTicket {
         std::string slot;
         Ticket ticket;
     };
     /// The first of those that wait. Removes tickets of processes that have ended.
-    Result<std::vector<Entry>> look(std::size_t most, Deadline deadline);
+    Result<std::vector<QueuedTicket>> find_waiting(std::size_t most, Deadline deadline);
     /// Takes them from the queue. Their ranks follow the members' in this order.
-    Result<> seat(const std::vector<Entry>& entries, const std::string& generation, Rank members,
-                  Deadline deadline);
+    Result<> seat(const std::vector<QueuedTicket>& entries, const std::string& generation,
+                  Rank members, Deadline deadline);
 
 private:
     Result<bool> has_ended(const Ticket& ticket, Deadline deadline) const;
-    Result<> remove(const Entry& entry, Deadline deadline);
+    Result<> remove(const QueuedTicket& entry, Deadline deadline);
 
     Store& store_;
     const RankOwner self_;

@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from . import _arrays, _blocks, _settings, _tutti
+from . import _arrays, _blocks, _growth, _settings, _tutti
 from ._errors import Error
 
 ANY_SOURCE = -1
@@ -103,7 +103,7 @@ class Plan(Generic[Result]):
         return Request(self._native.start(), self._result)
 
 
-class Communicator:
+class Communicator(_growth.Growth):
     """This rank's membership of a group of ranks. A context manager; ``close`` leaves in order.
 
     Arrays are numpy's or anything with the buffer protocol or DLPack in host memory, in one piece; they are never
@@ -404,14 +404,6 @@ class Communicator:
         """
         return Communicator(self._native.shrink([]))
 
-    def grow(self, newcomers: int) -> Communicator:
-        """A communicator of these ranks, which keep their numbers, and of so many new processes, numbered after them.
-
-        A newcomer calls init(join=True) with the job's store, job and secret. All ranks of this communicator call grow with
-        the same number and wait for the newcomers, up to timeout_ms. This communicator stays as it is: close both.
-        """
-        return Communicator(self._native.grow(newcomers))
-
     def shrink_without(self, ranks) -> Communicator:
         """The same without the named ranks of this communicator, alive or not, which do not call it.
 
@@ -457,14 +449,6 @@ class Communicator:
         From any thread. Other communicators of these ranks work on.
         """
         self._native.revoke()
-
-    def leave(self) -> None:
-        """Takes this rank out of the communicator, after the operations that it has begun.
-
-        The other ranks' next collective raises PeerLostError, and their next shrink() does not wait for this rank. Later
-        calls here raise ValueError; close() is still due.
-        """
-        self._native.leave()
 
     def close(self) -> None:
         """Leaves in order; never hangs. Later calls raise ValueError.

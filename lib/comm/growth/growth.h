@@ -13,41 +13,25 @@
 //      newcomers queue again.
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "comm/core.h"
-#include "comm/progress.h"
-#include "control/agreement/agreement_message.h"
+#include "comm/communicator.h"
 #include "job/records/newcomers.h"
 
 namespace tutti {
 
-class Communicator;
-
 /// One call of tutti_comm_grow on a member.
 class Growing {
 public:
-    /// Makes an agreement of the members; first: it begins the call, else it is its next round.
-    using Decide =
-        std::function<Decision(const AgreementCall& call, bool first, Deadline deadline)>;
-
-    /// interrupted: the call ends soon once it is set.
-    Growing(Core& core, ProgressEngine& progress, const std::atomic<bool>& interrupted,
-            Rank newcomers, Decide decide)
-        : core_(core),
-          progress_(progress),
-          interrupted_(interrupted),
-          newcomers_(newcomers),
-          decide_(std::move(decide)) {}
+    Growing(const Recovery::Rounds& rounds, Rank newcomers)
+        : rounds_(rounds), core_(rounds.core), newcomers_(newcomers) {}
 
     Result<std::shared_ptr<Communicator>> run();
 
 private:
-    /// Where the members and the newcomers meet, as rank 0 tells the other members.
+    /// An attempt, as rank 0 tells the other members.
     struct Meeting {
         std::string generation;
         std::string store;  // its url if rank 0 has opened it anew
@@ -65,9 +49,9 @@ private:
     Result<std::string> gather(Deadline deadline);
     Result<std::string> gather_in_store(Deadline deadline);
     Result<bool> all_present(const std::string& generation, Deadline deadline);
-    Result<std::shared_ptr<Communicator>> meet_newcomers(Deadline deadline);
+    Result<std::shared_ptr<Communicator>> attempt(Deadline deadline);
     void spoil(const Error& why);
-    Result<std::shared_ptr<Communicator>> meet(const std::string& generation);
+    Result<std::shared_ptr<Communicator>> join_meeting(const std::string& generation);
     Result<> confirm(const Result<std::shared_ptr<Communicator>>& part);
     Result<> check_members(const Decision& decision) const;
     void pause();
@@ -76,11 +60,9 @@ private:
     std::string attempt_key() const { return "join/" + meeting_; }
     Rank grown_size() const { return core_.size() + newcomers_; }
 
+    const Recovery::Rounds& rounds_;
     Core& core_;
-    ProgressEngine& progress_;
-    const std::atomic<bool>& interrupted_;
     const Rank newcomers_;
-    const Decide decide_;
     std::shared_ptr<Store> store_;
     std::string new_store_;  // its url, if this rank has opened it anew
     std::size_t came_ = 0;   // newcomers, at most at a time
@@ -89,6 +71,9 @@ private:
     std::string meeting_;    // the name of this call, which no other one has
 };
 
+/// A communicator of the members, with the same ranks, and of so many newcomers. All members call
+/// it.
+Result<std::shared_ptr<Communicator>> grow(Communicator& comm, Rank newcomers);
 /// A newcomer's create(): waits until the members of the job take this process in. The settings
 /// give no rank.
 Result<std::shared_ptr<Communicator>> join_running_job(Config config,

@@ -1,4 +1,4 @@
-#include "comm/growth.h"
+#include "comm/growth/growth.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/told_error.h"
-#include "comm/communicator.h"
 #include "job/job_stores.h"
 #include "job/records/failure_notice.h"
 #include "net/auth.h"
@@ -70,12 +69,12 @@ private:
 };
 
 bool Growing::stopped() const {
-    return interrupted_ || core_.failure_protocol.ended();
+    return rounds_.interrupted || core_.failure_protocol.ended();
 }
 
 void Growing::pause() {
     Stop stop(*this);
-    progress_.wait(stop, Deadline::after_ms(look_again_ms));
+    rounds_.progress.wait(stop, Deadline::after_ms(look_again_ms));
 }
 
 Bytes Growing::Meeting::encode() const {
@@ -110,10 +109,10 @@ Growing::Meeting Growing::Meeting::decode(ByteView bytes, Rank size) {
 Result<std::shared_ptr<Communicator>> Growing::run() {
     TUTTI_TRY(agree_on_number());
     const auto deadline = Deadline::after_ms(core_.limit_ms(-1));
-    auto part = meet_newcomers(deadline);
+    auto part = attempt(deadline);
     for (int attempts = 1; !part && attempts < most_meetings && may_pass_; ++attempts) {
         spoil(part.error());
-        part = meet_newcomers(deadline);
+        part = attempt(deadline);
     }
     if (!part) {
         spoil(part.error());
@@ -124,10 +123,10 @@ Result<std::shared_ptr<Communicator>> Growing::run() {
     return part;
 }
 
-Result<std::shared_ptr<Communicator>> Growing::meet_newcomers(Deadline deadline) {
+Result<std::shared_ptr<Communicator>> Growing::attempt(Deadline deadline) {
     may_pass_ = false;
     TUTTI_ASSIGN(const std::string generation, agree_on_meeting(deadline));
-    auto part = meet(generation);
+    auto part = join_meeting(generation);
     if (auto all = confirm(part); !all) {
         if (part) (*part)->destroy();
         return tl::unexpected(std::move(all).error());
@@ -165,12 +164,12 @@ Result<> Growing::agree_on_number() {
     TUTTI_ASSIGN(const std::string own_meeting, net::random_hex(meeting_bytes));
     const ByteView bytes = as_bytes(own_meeting);
     call.payload.assign(bytes.begin(), bytes.end());
-    const Decision decision = decide_(call, true, Deadline::after_ms(core_.limit_ms(-1)));
+    const Decision decision = rounds_.decide(call, true, Deadline::after_ms(core_.limit_ms(-1)));
     TUTTI_TRY(check_members(decision));
     if ((decision.bits & works_bit) == 0) {
         // The other rank's failure may be on the way.
         Stop stop(*this);
-        if (!own_failure && progress_.wait(stop, Deadline::after_ms(failure_comes_ms)))
+        if (!own_failure && rounds_.progress.wait(stop, Deadline::after_ms(failure_comes_ms)))
             own_failure = core_.failure_protocol.fatal_error();
         Error cause = own_failure ? own_failure->error
                                   : Error{Code::aborted, nobody, 0,
@@ -204,7 +203,7 @@ Result<std::string> Growing::agree_on_meeting(Deadline deadline) {
     call.leavers = RankSet(core_.size());
     if (core_.rank() == 0) call.payload = meeting.encode();
     const auto patience = Deadline::after_ms(limit_ms == 0 ? 0 : limit_ms + rank_0_late_ms);
-    const Decision decision = decide_(call, false, patience);
+    const Decision decision = rounds_.decide(call, false, patience);
     TUTTI_TRY(check_members(decision));
     meeting = Meeting::decode(decision.payload, core_.size());
     if (meeting.error) return wrap(*std::move(meeting.error), grow_name);
@@ -263,7 +262,7 @@ Result<std::string> Growing::gather_in_store(Deadline deadline) {
     NewcomerQueue queue(*store_, RankOwner::this_process(machine_id()));
     const auto wanted = static_cast<std::size_t>(newcomers_);
     for (; !stopped(); pause()) {
-        TUTTI_ASSIGN(const auto waiting, queue.look(wanted, deadline));
+        TUTTI_ASSIGN(const auto waiting, queue.find_waiting(wanted, deadline));
         came_ = std::max(came_, waiting.size());
         if (waiting.size() == wanted) {
             std::string generation = fmt::format("g{}.{}", meeting_, ++attempts_);
@@ -311,7 +310,7 @@ Result<bool> Growing::all_present(const std::string& generation, Deadline deadli
 }
 
 // A member that dies or aborts ends the others' waits.
-Result<std::shared_ptr<Communicator>> Growing::meet(const std::string& generation) {
+Result<std::shared_ptr<Communicator>> Growing::join_meeting(const std::string& generation) {
     Config config = core_.config();
     config.rank = core_.rank();
     config.size = grown_size();
@@ -336,7 +335,7 @@ Result<> Growing::confirm(const Result<std::shared_ptr<Communicator>>& part) {
     }
     const int64_t limit_ms = core_.limit_ms(-1);
     const auto patience = Deadline::after_ms(limit_ms == 0 ? 0 : limit_ms + longest_meeting_ms);
-    const Decision decision = decide_(call, false, patience);
+    const Decision decision = rounds_.decide(call, false, patience);
     TUTTI_TRY(check_members(decision));
     if ((decision.bits & made_bit) != 0) return {};
     const auto told = decision.payload.empty()
@@ -348,6 +347,17 @@ Result<> Growing::confirm(const Result<std::shared_ptr<Communicator>>& part) {
     return fail(Code::system, "{}: another member could not join the newcomers", grow_name)
         .advice("read the error of that rank, which names the cause")
         .on(core_.rank());
+}
+
+Result<std::shared_ptr<Communicator>> grow(Communicator& comm, Rank newcomers) {
+    return comm.recovery().make_call(
+        grow_name, [&](const Recovery::Rounds& rounds) -> Result<std::shared_ptr<Communicator>> {
+            if (newcomers < 1 || newcomers > most_newcomers)
+                return fail(Code::invalid, "{}: {} is no number of newcomers", grow_name, newcomers)
+                    .advice("give a number from 1 to {}", most_newcomers)
+                    .on(comm.rank());
+            return Growing(rounds, newcomers).run();
+        });
 }
 
 // ---- newcomers -------------------------------------------------------------------------------
@@ -383,6 +393,10 @@ Result<std::shared_ptr<Store>> open_running_store(Config& config, Deadline deadl
 
 Result<std::shared_ptr<Communicator>> join_running_job(Config config,
                                                        std::shared_ptr<Store> own_store) {
+    if (Completion::calling_back())
+        return fail(Code::invalid, "a completion callback may not join a job")
+            .advice("let another thread call tutti_comm_create");
+    TUTTI_TRY(check_whole(config));
     if (config.refused) return tl::unexpected(*config.refused);
     const Deadline deadline = Deadline::after_ms(config.timeout_ms);
     config.join = false;
