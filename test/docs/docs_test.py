@@ -186,7 +186,13 @@ class Lists(unittest.TestCase):
         """The public functions of a module or class: name → the names of its parameters."""
         body = ast.parse(read(f"python/src/tutti/{module}.py")).body
         if kind:
-            body = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == kind).body
+            found = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == kind)
+            bases = [self.python_names(base.value.id, base.attr) for base in found.bases if isinstance(base, ast.Attribute)]
+            return {name: each for names in (*bases, self.functions_in(found.body)) for name, each in names.items()}
+        return self.functions_in(body)
+
+    @staticmethod
+    def functions_in(body):
         return {node.name: [argument.arg for argument in node.args.args + node.args.kwonlyargs if argument.arg != "self"]
                 for node in body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
 

@@ -402,14 +402,16 @@ Result<std::shared_ptr<Communicator>> join_running_job(Config config,
     config.join = false;
     std::optional<Error> last;
     int refusals = 0;
+    // Kept from one attempt to the next: a directory forgets notices when their writer closes it.
+    std::shared_ptr<Store> store = own_store;
     for (;;) {
-        std::shared_ptr<Store> store = own_store;
         if (!store) {
             TUTTI_ASSIGN(store, open_running_store(config, deadline));
         }
         auto seat = Newcomer(*store, RankOwner::this_process(machine_id())).take_seat(deadline);
         // The process that served the store has ended. A member may serve it anew.
         if (!seat && seat.error().code == Code::peer_lost && !own_store && !deadline.passed()) {
+            store.reset();
             net::poll_serving(nullptr, queue_again_ms);
             continue;
         }
@@ -418,7 +420,7 @@ Result<std::shared_ptr<Communicator>> join_running_job(Config config,
             return wrap(std::move(seat).error(),
                         fmt::format("could not join job '{}'", config.job));
         }
-        auto part = take_part(config, *seat, std::move(store));
+        auto part = take_part(config, *seat, store);
         if (part && *part) return part;
         if (!part && part.error().code == Code::auth) ++refusals;
         if (!part && (!may_pass(part.error().code, refusals) || deadline.passed())) return part;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+
 class Growth:
     """A base of Communicator, which has the module's object."""
 
