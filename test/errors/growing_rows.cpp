@@ -1,5 +1,8 @@
 // Jobs that newcomers cannot join.
-#include <array>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <latch>
 #include <string>
 #include <thread>
@@ -30,6 +33,19 @@ Settings of_job(const test::Folder& folder, int timeout_ms) {
     return {{"store", "file://" + folder.path()},
             {"timeout_ms", std::to_string(timeout_ms)},
             {"transport", "inproc"}};
+}
+
+/// A TCP port of this host that no process uses now.
+int free_port() {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
+    socklen_t length = sizeof address;
+    ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+    ::close(fd);
+    return ntohs(address.sin_port);
 }
 
 void grow_by_wrong_numbers(Ledger& ledger) {
@@ -83,6 +99,23 @@ void join_with_a_rank(Ledger& ledger) {
                 {TUTTI_ERR_TIMEOUT, "no member of this job called tutti_comm_grow", -1, -1});
 }
 
+// A member serves the store, which knows the job's name and secret.
+void join_as_a_stranger(Ledger& ledger) {
+    const std::string url = "tcp://127.0.0.1:" + std::to_string(free_port());
+    const std::string secret(32, 's');
+    const Job job{2, {{"store", url}, {"secret", secret}, {"timeout_ms", "20000"}}};
+    run_job(ledger, "strangers", job, [&](tutti_comm*, int rank) {
+        if (rank == 1) return;
+        const Settings own{{"store", url}, {"secret", secret}, {"timeout_ms", "5000"}};
+        Settings other_secret = own, other_job = own;
+        other_secret[1].second = std::string(32, 'x');
+        other_job.emplace_back("job", "another");
+        for (const Settings& settings : {other_secret, other_job})
+            ledger.take("a newcomer of another job", join(ledger, settings),
+                        {.status = TUTTI_ERR_AUTH, .names = url});
+    });
+}
+
 // The ranks compare their settings when they meet, so all of them get the error.
 void join_with_other_settings(Ledger& ledger) {
     const test::Folder folder;
@@ -104,8 +137,8 @@ void join_with_other_settings(Ledger& ledger) {
 
 void provoke_growing(Ledger& ledger) {
     constexpr void (*all[])(Ledger&) = {grow_by_wrong_numbers, wait_for_newcomers,
-                                        grow_after_failures, join_with_a_rank,
-                                        join_with_other_settings};
+                                        grow_after_failures,   join_with_a_rank,
+                                        join_as_a_stranger,    join_with_other_settings};
     at_once(all, [&](void (*provoke)(Ledger&)) { provoke(ledger); });
 }
 
