@@ -119,7 +119,11 @@ Result<NewcomerSeat> Newcomer::take_seat(Deadline deadline) {
         auto text = store_.get(seat_key(),
                                Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(look_ms))));
         if (text) {
-            (void)store_.remove(seat_key(), Deadline::after_ms(tidy_ms));
+            // Only this process removes its ticket: a directory store removes the files of a
+            // process that leaves, and another ticket may have the same name by then.
+            const Deadline soon = Deadline::after_ms(tidy_ms);
+            (void)store_.remove(slot_, soon);
+            (void)store_.remove(seat_key(), soon);
             slot_.clear();
             will_.reset();
             auto seat = NewcomerSeat::decode(*text);
@@ -154,6 +158,7 @@ Result<bool> NewcomerQueue::has_ended(const Ticket& ticket, Deadline deadline) c
 
 Result<> NewcomerQueue::remove(const QueuedTicket& entry, Deadline deadline) {
     TUTTI_TRY(store_.remove(entry.slot, deadline));
+    TUTTI_TRY(store_.remove(seat_key_of(entry.ticket), deadline));
     return store_.remove(end_key_of(entry.ticket), deadline);
 }
 
@@ -175,14 +180,15 @@ Result<std::vector<NewcomerQueue::QueuedTicket>> NewcomerQueue::find_waiting(std
                 fmt::format("it speaks version {} of the way to join, the job version {}",
                             ticket->format, present_format);
             TUTTI_TRY(store_.set(seat_key_of(*ticket), none.encode(), deadline));
-            TUTTI_TRY(remove(entry, deadline));
             continue;
         }
         TUTTI_ASSIGN(const bool ended, has_ended(*ticket, deadline));
-        if (ended)
+        if (ended) {
             TUTTI_TRY(remove(entry, deadline));
-        else
-            found.push_back(std::move(entry));
+            continue;
+        }
+        TUTTI_ASSIGN(const auto seated, store_.try_get(seat_key_of(*ticket), deadline));
+        if (!seated) found.push_back(std::move(entry));
     }
     return found;
 }
@@ -199,7 +205,6 @@ Result<> NewcomerQueue::seat(const std::vector<QueuedTicket>& entries,
         // Another communicator of the job may take the same newcomer at the same time. Then the
         // seat stays empty, and this attempt fails.
         TUTTI_TRY(store_.claim(seat_key_of(entry.ticket), seat.encode(), existing, deadline));
-        TUTTI_TRY(remove(entry, deadline));
         ++seat.rank;
     }
     return {};

@@ -75,7 +75,7 @@ public:
     };
     /// The first of those that wait. Removes tickets of processes that have ended.
     Result<std::vector<QueuedTicket>> find_waiting(std::size_t most, Deadline deadline);
-    /// Takes them from the queue. Their ranks follow the members' in this order.
+    /// Their ranks follow the members' in this order. They leave the queue by themselves.
     Result<> seat(const std::vector<QueuedTicket>& entries, const std::string& generation,
                   Rank members, Deadline deadline);
 
