@@ -65,6 +65,27 @@ TEST_CASE("regroup: null pointers are named") {
     expect_invalid(tutti_comm_lost(comm, nullptr, 1, &count), "tutti_comm_lost: ranks is NULL");
 }
 
+TEST_CASE("regroup: a rank that has left keeps its handle") {
+    const Comm comm;
+    tutti_comm* larger = comm;
+    expect_invalid(tutti_comm_grow(comm, 1, nullptr), "tutti_comm_grow: larger is NULL");
+    expect_invalid(tutti_comm_grow(comm, 1, &larger), "has no store");
+    REQUIRE(larger == nullptr);
+    REQUIRE(tutti_comm_leave(comm) == TUTTI_OK);
+    expect_invalid(tutti_barrier(comm), "this rank has left the communicator");
+    expect_invalid(tutti_comm_leave(comm), "tutti_comm_leave: this rank has left");
+    expect_invalid(tutti_comm_grow(comm, 1, &larger), "tutti_comm_grow: this rank has left");
+    REQUIRE(tutti_comm_rank(comm) == 0);
+    REQUIRE(tutti_comm_abort(comm) == TUTTI_OK);
+}
+
+TEST_CASE("tutti.hpp: growing and leaving are the C API's") {
+    tutti::Communicator comm;
+    REQUIRE_THROWS_AS(comm.grow(1), tutti::Error);
+    comm.leave();
+    REQUIRE_THROWS_AS(comm.barrier(), tutti::Error);
+}
+
 TEST_CASE("tutti.hpp: regrouping is the C API's") {
     tutti::Communicator comm;
     REQUIRE(comm.agree() == ~uint64_t{0});

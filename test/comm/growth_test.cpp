@@ -161,3 +161,48 @@ TEST_CASE("growth: after a rank has left, a smaller communicator grows") {
     }));
     expect_no_problem(newcomers.join());
 }
+
+TEST_CASE("growth: without threads of the library") {
+    const JobFolder folder;
+    Config config = settings("shm", folder.url());
+    config.progress = ProgressMode::manual;
+    Newcomers newcomers(2, config, [&](auto joined) -> std::string {
+        if (!joined) return joined.error().message;
+        auto problem = use(**joined);
+        (*joined)->destroy();
+        return problem;
+    });
+    Job job{2, "shm"};
+    job.change = [&](Config& c) {
+        c.store = folder.url();
+        c.progress = ProgressMode::manual;
+    };
+    expect_no_problem(run(job, [&](Communicator& comm, Rank) -> std::string {
+        auto larger = grow(comm, 2);
+        if (!larger) return larger.error().message;
+        auto problem = use(**larger);
+        (*larger)->destroy();
+        return problem;
+    }));
+    expect_no_problem(newcomers.join());
+}
+
+TEST_CASE("growth: an abort on another thread ends it on all ranks") {
+    const JobFolder folder;
+    Job job{2, "shm"};
+    job.change = [&](Config& c) { c.store = folder.url(); };
+    expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
+        std::thread aborting;
+        if (rank == 0)
+            aborting = std::thread([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                comm.abort();
+            });
+        const int64_t start_ns = now_ns();
+        const auto larger = grow(comm, 1);
+        if (aborting.joinable()) aborting.join();
+        if (larger) return "it grew";
+        if (larger.error().code != Code::aborted) return larger.error().message;
+        return now_ns() - start_ns < soon_ns / 2 ? "" : "it came late";
+    }));
+}

@@ -40,8 +40,15 @@ tutti_status use(tutti_comm* comm) {
         if (status != TUTTI_OK) return status;
         if (values.back() != static_cast<float>(size * (size + 1) / 2)) give_up("a wrong sum");
     }
+    tutti_plan* plan = nullptr;
+    tutti_status status = tutti_plan_allreduce(comm, 100, TUTTI_INT32, TUTTI_MAX, nullptr, &plan);
+    std::vector<int32_t> most(100, rank);
+    if (status == TUTTI_OK) status = tutti_plan_run(plan, most.data(), most.data());
+    tutti_plan_destroy(plan);
+    if (status != TUTTI_OK) return status;
+    if (most.back() != size - 1) give_up("a wrong maximum");
     tutti_comm* half = nullptr;
-    tutti_status status = tutti_comm_split(comm, rank % 2, 0, &half);
+    status = tutti_comm_split(comm, rank % 2, 0, &half);
     if (status == TUTTI_OK) status = tutti_barrier(half);
     tutti_comm_destroy(half);
     if (status != TUTTI_OK || size == 1) return status;

@@ -120,13 +120,15 @@ Result<std::shared_ptr<Communicator>> Growing::run() {
     }
     // Tells the newcomers. Ranks that die meanwhile are lost ranks of the new communicator.
     (void)(*part)->recovery().agree(grow_name, 1);
+    forget_attempt(Deadline::after_ms(tell_newcomers_ms));
     return part;
 }
 
 Result<std::shared_ptr<Communicator>> Growing::attempt(Deadline deadline) {
     may_pass_ = false;
-    TUTTI_ASSIGN(const std::string generation, agree_on_meeting(deadline));
-    auto part = join_meeting(generation);
+    generation_.clear();
+    TUTTI_ASSIGN(generation_, agree_on_meeting(deadline));
+    auto part = join_meeting();
     if (auto all = confirm(part); !all) {
         if (part) (*part)->destroy();
         return tl::unexpected(std::move(all).error());
@@ -138,10 +140,18 @@ Result<std::shared_ptr<Communicator>> Growing::attempt(Deadline deadline) {
 void Growing::spoil(const Error& why) {
     const Deadline soon = Deadline::after_ms(tell_newcomers_ms);
     if (!open_store(soon)) return;
-    const auto generation = store_->try_get(attempt_key(), soon);
-    if (!generation || !*generation) return;
-    FailureNotice(**generation, core_.rank(), grown_size()).post(*store_, why);
-    if (core_.rank() == 0) (void)store_->remove(attempt_key(), soon);
+    std::string generation = generation_;
+    if (generation.empty()) {
+        auto present = store_->try_get(attempt_key(), soon);
+        if (!present || !*present) return;
+        generation = **std::move(present);
+    }
+    FailureNotice(generation, core_.rank(), grown_size()).post(*store_, why);
+    forget_attempt(soon);
+}
+
+void Growing::forget_attempt(Deadline deadline) {
+    if (core_.rank() == 0) (void)store_->remove(attempt_key(), deadline);
 }
 
 // Each member that gets the decision reports the same rank.
@@ -281,7 +291,8 @@ Result<std::string> Growing::gather_in_store(Deadline deadline) {
                     newcomers_ == 1 ? "it" : "them")
                 .on(core_.rank());
     }
-    return fail(Code::aborted, "a rank was lost, or aborted the communicator").on(core_.rank());
+    if (auto over = core_.failure_protocol.fatal_error()) return tl::unexpected(over->error);
+    return fail(Code::aborted, "rank {} called tutti_comm_abort", core_.rank()).on(core_.rank());
 }
 
 // A newcomer that publishes its record is alive. If it dies later, the others hear of it, as when a
@@ -310,7 +321,7 @@ Result<bool> Growing::all_present(const std::string& generation, Deadline deadli
 }
 
 // A member that dies or aborts ends the others' waits.
-Result<std::shared_ptr<Communicator>> Growing::join_meeting(const std::string& generation) {
+Result<std::shared_ptr<Communicator>> Growing::join_meeting() {
     Config config = core_.config();
     config.rank = core_.rank();
     config.size = grown_size();
@@ -318,7 +329,7 @@ Result<std::shared_ptr<Communicator>> Growing::join_meeting(const std::string& g
     config.shares_store = !core_.endpoint->has_program_store();
     TUTTI_TRY(open_store(Deadline::after_ms(config.join_ms)));
     const net::CancelWaitsWhen over(core_.failure_protocol.ended());
-    return catching([&] { return Communicator::join(std::move(config), generation, store_); });
+    return catching([&] { return Communicator::join(std::move(config), generation_, store_); });
 }
 
 // If a part is missing, all members return the error of the same rank if it can be told.

@@ -51,7 +51,8 @@ private:
     Result<bool> all_present(const std::string& generation, Deadline deadline);
     Result<std::shared_ptr<Communicator>> attempt(Deadline deadline);
     void spoil(const Error& why);
-    Result<std::shared_ptr<Communicator>> join_meeting(const std::string& generation);
+    void forget_attempt(Deadline deadline);
+    Result<std::shared_ptr<Communicator>> join_meeting();
     Result<> confirm(const Result<std::shared_ptr<Communicator>>& part);
     Result<> check_members(const Decision& decision) const;
     void pause();
@@ -67,8 +68,9 @@ private:
     std::string new_store_;  // its url, if this rank has opened it anew
     std::size_t came_ = 0;   // newcomers, at most at a time
     int attempts_ = 0;
-    bool may_pass_ = false;  // a newcomer may have caused the failure of the last attempt
-    std::string meeting_;    // the name of this call, which no other one has
+    bool may_pass_ = false;   // a newcomer may have caused the failure of the last attempt
+    std::string meeting_;     // the name of this call, which no other one has
+    std::string generation_;  // of the present attempt, once all members know it
 };
 
 /// A communicator of the members, with the same ranks, and of so many newcomers. All members call
