@@ -160,7 +160,7 @@ class Growth:
             job.stop()
         print(f"{self.id()}: {stays.census}", file=sys.stderr)
         self.assertGreaterEqual(len(stays.census), 11)
-        # How many connections a rank has depends on the hosts of the others.
+        # The number of connections of a rank depends on the hosts of the others.
         for early, late in zip(map(max, zip(*stays.census[:6])), stays.census[-1]):
             self.assertLessEqual(late, early + self.more_files)
 
