@@ -45,15 +45,19 @@ void Agreements::forget_oldest() {
     instances_.erase(oldest);
 }
 
-Agreement* Agreements::find_or_make(uint64_t instance, AgreementOutputs& out) {
+Agreement* Agreements::find_or_make(uint64_t instance, const Knowledge& theirs,
+                                    AgreementOutputs& out) {
     if (const auto found = instances_.find(instance); found != instances_.end())
         return &found->second;
     if (instance < present_) {
         // This rank has left that instance behind. It contributes nothing, so that no success can
         // come of it any more, and the ranks that still wait there learn that.
         while (count_before_present() >= kept_before + kept_revived) forget_oldest();
+        // If its statement lacked facts of the message, the answer would revive it once more.
+        Knowledge facts = known_;
+        facts.merge(theirs);
         Agreement& revived =
-            instances_.try_emplace(instance, member_, instance, known_).first->second;
+            instances_.try_emplace(instance, member_, instance, facts).first->second;
         revived.give_up(Code::timeout, "a rank has gone on to a later call", out);
         return &revived;
     }
@@ -80,7 +84,7 @@ void Agreements::receive(Rank from, const AgreementMessage& message, AgreementOu
     const bool forgotten = message.instance < present_ && !instances_.contains(message.instance);
     const bool answers = !forgotten || message.role != AgreementMessage::Role::decision;
     AgreementOutputs& answer = answers ? out : unsent;
-    if (Agreement* instance = find_or_make(message.instance, answer))
+    if (Agreement* instance = find_or_make(message.instance, message.known, answer))
         instance->receive(from, message, answer);
 }
 

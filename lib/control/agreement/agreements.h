@@ -65,8 +65,8 @@ private:
                             AgreementOutputs& out);
     std::size_t count_before_present() const;
     void forget_oldest();
-    /// nullptr: too many are kept.
-    Agreement* find_or_make(uint64_t instance, AgreementOutputs& out);
+    /// For a message with those facts. nullptr: too many are kept.
+    Agreement* find_or_make(uint64_t instance, const Knowledge& theirs, AgreementOutputs& out);
     void keep_facts(const Knowledge& facts);
 
     AgreementMember member_;
