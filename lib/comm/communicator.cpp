@@ -229,12 +229,13 @@ void Communicator::handle_message(Rank from, const ControlMessage& message) {
     core_.failure_protocol.receive(member, message);
 }
 
-void Communicator::peer_lost(Rank peer, const std::string& cause) {
+void Communicator::peer_lost(Rank peer, const std::string& cause, Rank accuser) {
     const Rank member = core_.group.of_job(peer);
     if (member == nobody) return;
     // `cause` names ranks by their numbers in the job.
     core_.failure_protocol.peer_lost(
-        member, member == peer ? cause : fmt::format("it is rank {} of the job: {}", peer, cause));
+        member, member == peer ? cause : fmt::format("it is rank {} of the job: {}", peer, cause),
+        core_.group.accuser_here(accuser, member));
 }
 
 void Communicator::unreachable(Rank peer) {

@@ -104,7 +104,7 @@ private:
     bool still_wanted(const ChannelId& id) override;
     void connected(const ChannelId& id, Result<Opened> opened) override;
     void handle_message(Rank from, const ControlMessage& message) override;
-    void peer_lost(Rank peer, const std::string& cause) override;
+    void peer_lost(Rank peer, const std::string& cause, Rank accuser) override;
     void unreachable(Rank peer) override;
     bool drive(bool& moved) override { return progress_.drive(moved); }
     bool arm(bool on) override { return progress_.arm(on); }

@@ -102,6 +102,16 @@ Result<> set_check(Config& c, std::string_view v) {
     return {};
 }
 
+Result<> set_heartbeat(Config& c, std::string_view v) {
+    constexpr int64_t shortest_ms = 100, longest_ms = 3'600'000;
+    TUTTI_ASSIGN(const int64_t value, parse_int(v, 0, longest_ms));
+    if (value != 0 && value < shortest_ms)
+        return fail(Code::invalid, "{} ms is too short for a heartbeat", value)
+            .advice("set it to {} or more, or to 0 for none", shortest_ms);
+    c.heartbeat_ms = value;
+    return {};
+}
+
 Result<> set_progress(Config& c, std::string_view v) {
     if (v != "thread" && v != "manual")
         return fail(Code::invalid, "'{}' is neither 'thread' nor 'manual'", v)
@@ -173,6 +183,9 @@ constexpr ConfigKey keys[] = {
      set_nrings},
     {"timeout_ms", "0 …", "The deadline of each operation in milliseconds; 0: no deadline.",
      set_timeout},
+    {"heartbeat_ms", "0, 100 … 3600000",
+     "A rank counts as lost if it has sent no sign of life for so many milliseconds; 0: never.",
+     set_heartbeat},
     {"unexpected_bytes", "0 …",
      "The number of bytes that a rank keeps of another rank's messages before its program receives "
      "them. Beyond that, the sender waits.",

@@ -28,6 +28,11 @@ Error size_error(Rank from, Rank size, const Bootstrap::Self& self) {
         .value();
 }
 
+Bytes encode_failure(auto kind, const Error& error) {
+    const std::string text = error_text(error).substr(0, max_text_bytes);
+    return ByteWriter().put(kind).put(error.code).put(error.rank).put_text(text).take();
+}
+
 bool complete(const std::map<Rank, bool>& reported) {
     return std::all_of(reported.begin(), reported.end(), [](auto& entry) { return entry.second; });
 }
@@ -103,8 +108,13 @@ Bytes Bootstrap::encode_state(Kind kind) const {
         for (const uint64_t word : machine.cores) out.put(word);
     }
     if (kind == Kind::join) {
-        out.put(static_cast<uint32_t>(self_.agree.size()));
-        for (const auto& [key, value] : self_.agree) out.put_text(key).put_text(value);
+        const auto is_named = [&](const auto& setting) {
+            return knows_heartbeats_ || setting.first != heartbeat_key;
+        };
+        out.put(
+            static_cast<uint32_t>(std::count_if(self_.agree.begin(), self_.agree.end(), is_named)));
+        for (const auto& setting : self_.agree)
+            if (is_named(setting)) out.put_text(setting.first).put_text(setting.second);
     }
     encode_transports(out);
     return out.take();
@@ -173,10 +183,12 @@ void Bootstrap::handle_join(Rank from, ByteReader& in) {
     counted_ &= in.get<uint8_t>() != 0;
     one_host_ &= in.get_text(max_text_bytes) == self_.host_id;
     if (!decode_machines(in, true)) return fail_with(malformed(from));
+    bool names_heartbeat = false;
     const auto settings = in.get<uint32_t>();
     for (uint32_t i = 0; i < std::min(settings, max_settings) && in.ok(); ++i) {
         const std::string key = in.get_text(max_text_bytes);
         const std::string value = in.get_text(max_text_bytes);
+        names_heartbeat |= key == heartbeat_key;
         for (const auto& [own_key, own_value] : self_.agree)
             if (key == own_key && value != own_value)
                 return fail_with(fail_rank(Code::invalid, from,
@@ -186,6 +198,7 @@ void Bootstrap::handle_join(Rank from, ByteReader& in) {
                                      .value());
     }
     if (!decode_transports(in) || !in.at_end()) return fail_with(malformed(from));
+    knows_heartbeats_ &= names_heartbeat;
     joined_[from] = true;
 }
 
@@ -293,18 +306,13 @@ void Bootstrap::fail_with(const Error& error) {
 }
 
 void Bootstrap::child_connected(Rank child) {
-    if (state_ == State::failed) send(child, encode_failure());
-}
-
-Bytes Bootstrap::encode_failure() const {
-    const std::string text = error_text(error_).substr(0, max_text_bytes);
-    return ByteWriter().put(Kind::failed).put(error_.code).put(error_.rank).put_text(text).take();
+    if (state_ == State::failed) send(child, encode_failure(Kind::failed, error_));
 }
 
 void Bootstrap::spread(const Error& error, Rank except) {
     error_ = error;
     state_ = State::failed;
-    const Bytes message = encode_failure();
+    const Bytes message = encode_failure(Kind::failed, error_);
     if (const Rank parent = tree_parent(self_.rank); parent != nobody && parent != except)
         send(parent, message);
     for (Rank child : children_)

@@ -45,6 +45,9 @@ public:
         std::vector<LinkAttributes> transports;  // the same number on every rank
         std::string record;  // for the other ranks; empty: this rank exchanges none
     };
+    /// A setting that versions before heartbeats lack. A rank names it to its parent only if every
+    /// rank below it does, too.
+    static constexpr std::string_view heartbeat_key = "heartbeat_ms";
     /// The state of the link to this rank's parent.
     enum class Parent : uint8_t { not_connected, connected, exchanges_records };
     enum class State : uint8_t { gathering, link, linking, done, failed };
@@ -88,6 +91,8 @@ public:
     const std::vector<LinkAttributes>& worst() const { return worst_; }
     /// The ranks' records by rank, as far as they came: as RankRecords::take(). For one call.
     std::vector<std::string> take_records() { return records_.take(); }
+    /// True if every rank of this rank's subtree understands heartbeats.
+    bool knows_heartbeats() const { return knows_heartbeats_; }
     // In state done:
     bool all_linked() const { return all_linked_; }
 
@@ -110,7 +115,6 @@ private:
     void encode_transports(ByteWriter& out) const;
     bool decode_transports(ByteReader& in);
     void spread(const Error& error, Rank except);
-    Bytes encode_failure() const;
 
     Self self_;
     std::vector<Rank> children_;
@@ -129,6 +133,7 @@ private:
     uint32_t machine_ranks_ = 0;
     uint32_t machine_cores_ = 0;
     bool all_linked_ = true;
+    bool knows_heartbeats_ = true;
 };
 
 }  // namespace tutti

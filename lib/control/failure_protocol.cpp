@@ -1,6 +1,7 @@
 #include "control/failure_protocol.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/told_error.h"
 
@@ -310,7 +311,13 @@ void FailureProtocol::send_bye(uint64_t last_number, Bytes agreements) {
 FailureProtocol::GoneRanks FailureProtocol::gone() {
     const Lock lock(context_.mutex);
     GoneRanks gone;
-    gone.lost.assign(without_bye_.begin(), without_bye_.end());
+    gone.accusations.assign(accusations_.begin(), accusations_.end());
+    const auto is_accused = [&](Rank rank) {
+        return std::any_of(accusations_.begin(), accusations_.end(),
+                           [&](const Accusation& one) { return one.accused == rank; });
+    };
+    std::remove_copy_if(without_bye_.begin(), without_bye_.end(), std::back_inserter(gone.lost),
+                        is_accused);
     gone.self = own_loss_;
     for (auto& [rank, last] : departed_) gone.left.push_back(rank);
     return gone;
@@ -407,11 +414,12 @@ void FailureProtocol::resend_failure_state(Rank to, bool byes) {
     if (failure_) context_.host.send_control(to, *failure_);
 }
 
-void FailureProtocol::peer_lost(Rank peer, const std::string& cause) {
+void FailureProtocol::peer_lost(Rank peer, const std::string& cause, Rank accuser) {
     {
         const Lock lock(context_.mutex);
         if (said_bye(peer)) return;
         own_loss_ |= peer == context_.rank;
+        if (accuser != nobody) accusations_.insert({accuser, peer});
     }
     end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, no_sequence,
         nobody, false);

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/group.h"
 #include "control/inquiry.h"
 #include "control/protocol_context.h"
 #include "control/strict_calls.h"
@@ -98,7 +99,8 @@ public:
 
     /// The ranks that are gone, as far as this rank knows. A rank that has said bye has left.
     struct GoneRanks {
-        std::vector<Rank> lost, left;
+        std::vector<Rank> lost, left;  // lost: proven
+        std::vector<Accusation> accusations;
         bool self = false;  // this rank has told the others that it is lost
     };
     GoneRanks gone();
@@ -107,8 +109,9 @@ public:
     StrictCalls& strict() { return strict_; }
 
     void receive(Rank from, const ControlMessage& message);
-    /// A peer's connection ended; ignored after its bye.
-    void peer_lost(Rank peer, const std::string& cause);
+    /// A peer's connection ended; ignored after its bye. accuser: the loss is not proven, but that
+    /// member has heard nothing of the peer.
+    void peer_lost(Rank peer, const std::string& cause, Rank accuser = nobody);
     /// A peer's process has ended, in order or not: it is lost unless its bye comes soon. Other
     /// ranks take its place in the tree at once.
     void unreachable(Rank peer);
@@ -178,9 +181,10 @@ private:
     std::vector<std::pair<Rank, uint64_t>> departed_;  // rank, its last operation; first come first
     std::map<Rank, Bytes> agreements_;                 // of their byes
     std::set<Rank> without_bye_;                       // gone, and replaced in the tree
-    bool own_loss_ = false;                            // this rank has found that it is lost
-    std::map<Rank, int64_t> bye_until_ns_;             // by rank: when its bye is overdue
-    std::atomic<int64_t> next_lost_ns_{0};             // the earliest of these times; 0: none
+    std::set<Accusation> accusations_;
+    bool own_loss_ = false;                 // this rank has found that it is lost
+    std::map<Rank, int64_t> bye_until_ns_;  // by rank: when its bye is overdue
+    std::atomic<int64_t> next_lost_ns_{0};  // the earliest of these times; 0: none
 };
 
 }  // namespace tutti

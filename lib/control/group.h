@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -11,6 +12,13 @@
 #include "schedule/hosts.h"
 
 namespace tutti {
+
+/// A loss without a proof: the accuser got no sign of life from the accused within the heartbeat.
+/// It may be wrong: the accused may be alive behind a link that is cut.
+struct Accusation {
+    Rank accuser = nobody, accused = nobody;
+    auto operator<=>(const Accusation&) const = default;
+};
 
 /// A communicator's ranks by their rank in the job, and back. The whole job needs no list.
 class Group {
@@ -46,6 +54,12 @@ public:
         const auto found =
             std::lower_bound(by_job_.begin(), by_job_.end(), std::pair{rank, Rank{0}});
         return found != by_job_.end() && found->first == rank ? found->second : nobody;
+    }
+    /// The member that accuses `accused` (a rank here) if that rank of the job does: itself or, if
+    /// it is no member, the first member that can. nobody stays nobody.
+    Rank accuser_here(Rank in_job, Rank accused) const {
+        const Rank here = of_job(in_job);
+        return in_job == nobody || here != nobody ? here : accused == 0 ? 1 : 0;
     }
 
 private:

@@ -1,5 +1,6 @@
 #include "control/loss_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti {
@@ -11,6 +12,20 @@ constexpr int most_ended_detours = 3;  // per peer, after which it is not called
 
 bool LossTable::mark_lost(Rank peer, std::string cause) {
     return left_.count(peer) == 0 && lost_.emplace(peer, std::move(cause)).second;
+}
+
+bool LossTable::accuse(Accusation one, std::string cause) {
+    const auto is_known_gone = [&](Rank rank) { return left_.count(rank) + lost_.count(rank) > 0; };
+    if (left_.count(one.accused) > 0 || is_known_gone(one.accuser)) return false;
+    const bool is_proven = lost_.count(one.accused) > 0 && !is_accused(one.accused);
+    if (is_proven || !accusations_.emplace(one, cause).second) return false;
+    lost_.emplace(one.accused, std::move(cause));
+    return true;
+}
+
+bool LossTable::is_accused(Rank rank) const {
+    return std::any_of(accusations_.begin(), accusations_.end(),
+                       [&](const auto& entry) { return entry.first.accused == rank; });
 }
 
 bool LossTable::detour_ended(Rank peer) {

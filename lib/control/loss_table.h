@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "control/group.h"
 
 namespace tutti {
 
@@ -24,6 +25,11 @@ public:
     /// A process has ended, or another rank has said so. True if that is new: then the caller tells
     /// the neighbours in the tree, and the next rank (for_next).
     bool mark_lost(Rank peer, std::string cause);
+    /// A rank is silent, or another rank has said so. True if that is new: then the caller tells as
+    /// with mark_lost(). The accused counts as lost from the first accusation on; it may be this
+    /// rank. An accuser that counts as lost itself is not believed: of two ranks that accuse each
+    /// other, the others lose only one.
+    bool accuse(Accusation one, std::string cause);
     /// That rank has said that its process ends in order.
     void note_leaving(Rank peer) { left_.insert(peer); }
     /// No message can reach that rank. The next rank may have changed.
@@ -50,7 +56,11 @@ public:
     /// The ranks for which leaving does not wait, with all lost ranks.
     const std::set<Rank>& not_waited_for();
 
+    /// With the cause of each.
     const std::map<Rank, std::string>& lost() const { return lost_; }
+    const std::map<Accusation, std::string>& accusations() const { return accusations_; }
+    /// True if that rank is lost without a proof.
+    bool is_accused(Rank rank) const;
     const std::set<Rank>& unreachable() const { return unreachable_; }
 
 private:
@@ -58,9 +68,10 @@ private:
 
     const Rank rank_, size_;
     std::map<Rank, std::string> lost_;  // with the cause
-    std::set<Rank> left_;               // have said that they leave
-    std::set<Rank> unreachable_;        // no process listens at their address any more
-    std::set<Rank> cut_off_;            // no message could reach them
+    std::map<Accusation, std::string> accusations_;
+    std::set<Rank> left_;         // have said that they leave
+    std::set<Rank> unreachable_;  // no process listens at their address any more
+    std::set<Rank> cut_off_;      // no message could reach them
     std::map<Rank, int> ended_detours_;
     Rank told_ = nobody;  // the next rank, told of every loss
     std::set<Rank> not_waited_for_;

@@ -26,8 +26,14 @@ Bytes TreeMessage::encode() const {
             return out.put(lost)
                 .put_text(std::string_view(cause).substr(0, max_cause_bytes))
                 .take();
+        case Topic::accusation:
+            return out.put(from)
+                .put(lost)
+                .put_text(std::string_view(cause).substr(0, max_cause_bytes))
+                .take();
         case Topic::leaving:
         case Topic::farewell:
+        case Topic::beat:
             break;
     }
     return out.take();
@@ -37,7 +43,7 @@ std::optional<TreeMessage> TreeMessage::decode(ByteView bytes, Rank ranks) {
     const auto in_job = [&](Rank rank) { return rank >= 0 && rank < ranks; };
     ByteReader in(bytes);
     TreeMessage message;
-    message.topic = in.get_enum(Topic::bootstrap, Topic::farewell);
+    message.topic = in.get_enum(Topic::bootstrap, Topic::accusation);
     if (!in.ok()) return std::nullopt;
     switch (message.topic) {
         case Topic::bootstrap:
@@ -58,8 +64,15 @@ std::optional<TreeMessage> TreeMessage::decode(ByteView bytes, Rank ranks) {
             message.cause = in.get_text(max_cause_bytes);
             if (!in_job(message.lost)) return std::nullopt;
             break;
+        case Topic::accusation:
+            message.from = in.get<Rank>();
+            message.lost = in.get<Rank>();
+            message.cause = in.get_text(max_cause_bytes);
+            if (!in_job(message.from) || !in_job(message.lost)) return std::nullopt;
+            break;
         case Topic::leaving:
         case Topic::farewell:
+        case Topic::beat:
             break;
     }
     if (!in.at_end()) return std::nullopt;

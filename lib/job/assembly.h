@@ -55,6 +55,8 @@ public:
         return bootstrap_->machine_ranks() > bootstrap_->machine_cores();
     }
     double crowding() const { return bootstrap_->crowding(); }
+    /// As Bootstrap::knows_heartbeats().
+    bool knows_heartbeats() const { return bootstrap_->knows_heartbeats(); }
 
 private:
     void step(const std::function<void()>& step);

@@ -90,9 +90,9 @@ std::vector<ControlMessage> ClientTable::handle_message(Rank from, const Control
     return answers;
 }
 
-void ClientTable::peer_lost(Rank peer, const std::string& cause) {
+void ClientTable::peer_lost(Rank peer, const std::string& cause, Rank accuser) {
     const Lock lock = hold();
-    for (auto& [comm, client] : clients_) client->peer_lost(peer, cause);
+    for (auto& [comm, client] : clients_) client->peer_lost(peer, cause, accuser);
 }
 
 void ClientTable::unreachable(Rank peer) {

@@ -48,7 +48,7 @@ public:
     /// keep: for a communicator that this rank may still make. Returns the answers to send back, in
     /// this order.
     std::vector<ControlMessage> handle_message(Rank from, const ControlMessage& message, bool keep);
-    void peer_lost(Rank peer, const std::string& cause);
+    void peer_lost(Rank peer, const std::string& cause, Rank accuser = nobody);
     void unreachable(Rank peer);
 
     /// Drives the operations for which no thread waits, on all communicators. False: there are

@@ -15,6 +15,7 @@
 #include "job/assembly.h"
 #include "job/client_table.h"
 #include "job/connecting/detours.h"
+#include "job/heartbeat.h"
 
 namespace tutti {
 
@@ -37,6 +38,9 @@ public:
         /// Tells the transports that a peer is gone. Called with the clients' lock held.
         std::function<void(Rank)> peer_gone;
         const std::atomic<bool>& leaving;
+        Heartbeat& heartbeat;
+        /// The heartbeat's next pulse is due at that time.
+        std::function<void(int64_t due_ns)> arm_heartbeat;
     };
 
     ControlRouter(Rank rank, Rank size, RouterParts parts)
@@ -45,13 +49,19 @@ public:
     /// Sends to any rank of the job. For a detour its record must be known (PeerDirectory), or the
     /// store must answer. Any thread may call this.
     void send(Rank to, const ControlMessage& message);
+    /// Beats, and finds the neighbours that are silent. Called on the reactor's thread when the
+    /// heartbeat's pulse is due, from the time on at which that thread begins to run. may_begin:
+    /// this rank is the root, and every rank has joined and understands beats.
+    void pulse(bool may_begin);
     /// Tells a newly added communicator the earlier losses. With the clients' lock held.
     void replay_losses(EndpointClient& client);
-    /// The peer's process is gone, or its connection broke: tells every rank but `except`. Any
-    /// thread may call this.
-    void mark_lost(Rank peer, const std::string& cause, Rank except = nobody);
+    /// The peer's process is gone, or its connection broke: tells every rank. Any thread may call
+    /// this.
+    void mark_lost(Rank peer, const std::string& cause);
     /// True if no detour to that rank must be opened, because it has ended.
     bool is_gone(Rank rank);
+    /// This rank has opened a detour, which takes messages already.
+    void link_dialled(Rank peer);
     /// A detour to that rank could not be opened: there is no way to it any more.
     void cut_off(Rank peer, const Error& why);
 
@@ -71,6 +81,9 @@ private:
     void handle_control(const TreeMessage& message);
     void handle_returned(const TreeMessage& message);
     void handle_leaving(Rank from);
+    void begin_beating();
+    void spread_loss(Rank peer, const std::string& cause, Rank except);
+    void spread_accusation(Accusation one, const std::string& cause, Rank except);
     bool pass_on(Rank to, ByteView message);
     void pass_losses_on(Rank lost);
     void note_unreachable(Rank peer);

@@ -39,10 +39,18 @@ Endpoint::Endpoint(const Config& config, const std::string& generation, bool hos
       connector_(config_.rank, identity_.host, static_cast<uint32_t>(config_.nrings), transports_,
                  directory_),
       detours_([this] { wakeups_.wake_service(); }),
-      dialer_(config_, directory_, control_, detours_, leaving_),
+      dialer_(config_, directory_, control_, detours_, leaving_,
+              [this](Rank peer) { router_.link_dialled(peer); }),
+      heartbeat_(wakeups_.manual() ? 0 : config_.heartbeat_ms),
+      heartbeat_timer_(wakeups_.reactor(),
+                       [this] {
+                           router_.pulse(config_.rank == 0 && assembly_.complete() &&
+                                         assembly_.knows_heartbeats());
+                       }),
       router_(config_.rank, config_.size,
               {control_, assembly_, detours_, clients_,
-               [this](Rank peer) { transports_.peer_gone(peer); }, leaving_}),
+               [this](Rank peer) { transports_.peer_gone(peer); }, leaving_, heartbeat_,
+               [this](int64_t due_ns) { heartbeat_timer_.arm(due_ns); }}),
       listener_(config_, control_, assembly_, router_),
       opener_(clients_, connector_, detours_, dialer_, router_, wakeups_, leaving_),
       service_(wakeups_, clients_, opener_, assembly_),
@@ -64,7 +72,12 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
          own.transports_, own.connector_, own.listener_, own.service_, own},
         generation);
     // Other ranks wait for this one, so every failure must be caught and reported.
-    auto joined = catching([&] { return joiner.join(std::move(own_store)); });
+    auto joined = catching([&]() -> Result<Joiner::Joined> {
+        if (config.size > 1 && config.heartbeat_ms > 0 && !own.manual())
+            TUTTI_TRY(own.heartbeat_timer_.open());
+        own.heartbeat_timer_.arm(now_ns());
+        return joiner.join(std::move(own_store));
+    });
     if (!joined) {
         Error error = joiner.report_failure(std::move(joined).error());
         own.leave(Deadline::after_ms(leave_ms));
@@ -73,6 +86,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
         return wrap(on_rank(config.rank, std::move(error)), doing);
     }
     own.joined_ = *std::move(joined);
+    own.heartbeat_timer_.arm(now_ns());  // the beats may begin
     return endpoint;
 }
 

@@ -25,12 +25,14 @@
 #include "job/control_router.h"
 #include "job/departure.h"
 #include "job/endpoint_client.h"
+#include "job/heartbeat.h"
 #include "job/job_stores.h"
 #include "job/joiner.h"
 #include "job/records/peer_directory.h"
 #include "job/service_thread.h"
 #include "rendezvous/store.h"
 #include "select/tuning.h"
+#include "wait/reactor_timer.h"
 #include "wait/wakeups.h"
 
 namespace tutti {
@@ -154,6 +156,8 @@ private:
     ClientTable clients_;
     Detours detours_;
     DetourDialer dialer_;
+    Heartbeat heartbeat_;
+    ReactorTimer heartbeat_timer_;
     ControlRouter router_;
     ControlListener listener_;
     ChannelOpener opener_;

@@ -204,6 +204,7 @@ Bootstrap::Self Joiner::introduction(std::string_view tuning) const {
     self.agree = {{"nrings", std::to_string(config_.nrings)},
                   {"transport", fmt::format("{}", fmt::join(config_.transports, ","))},
                   {"fabric_ports", std::to_string(config_.fabric_ports)},
+                  {"heartbeat_ms", std::to_string(config_.heartbeat_ms)},
                   {"algo", config_.algo},
                   {"round_trip_ms", std::to_string(config_.round_trip_ms)},
                   {"fit_ms", std::to_string(config_.fit_ms)},
@@ -225,6 +226,7 @@ PeerRecord Joiner::own_record(const std::string& control_address) const {
     record.control = control_address;
     for (const auto& transport : parts_.transports.all())
         record.addresses.emplace(transport->name(), transport->address());
+    record.has_heartbeat = config_.heartbeat_ms > 0 && !parts_.wakeups.manual();
     record.exchanges_records = config_.exchange_records && config_.size <= RankRecords::most_ranks;
     return record;
 }

@@ -431,6 +431,22 @@ TEST_CASE("bootstrap: a setting that differs fails every rank with both values")
     }
 }
 
+TEST_CASE("bootstrap: the root knows whether every rank understands heartbeats") {
+    constexpr Rank size = 30;
+    for (const Rank old : {nobody, Rank{1}, Rank{29}}) {
+        INFO("of an older version: rank " << old);
+        Job job;
+        for (Rank r = 0; r < size; ++r) {
+            Bootstrap::Self self = self_of(r, size);
+            if (r != old) self.agree.emplace_back(Bootstrap::heartbeat_key, "5000");
+            job.ranks.emplace_back(self);
+        }
+        job.run(7);
+        for (const Bootstrap& rank : job.ranks) CHECK(rank.state() != Bootstrap::State::failed);
+        CHECK(job.ranks[0].knows_heartbeats() == (old == nobody));
+    }
+}
+
 TEST_CASE("bootstrap: a job size that differs names the rank and both sizes") {
     Job job = make_job(4, [](Rank r, Bootstrap::Self& self) {
         if (r == 2) self.size = 5;

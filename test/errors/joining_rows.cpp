@@ -158,10 +158,15 @@ struct Difference {
 // Each rank hears of it, and which rank has which value.
 void differ(Ledger& ledger) {
     constexpr Difference differences[] = {
-        {"nrings", "2", "3"},           {"check", "frames", "strict"},
-        {"fabric_ports", "1", "2"},     {"device_tile_bytes", "4096", "8192"},
-        {"device_rings", "1", "2"},     {"device_split", "own", "share"},
-        {"transport", "inproc", "tcp"}, {"size", "2", "3"},
+        {"nrings", "2", "3"},
+        {"check", "frames", "strict"},
+        {"fabric_ports", "1", "2"},
+        {"heartbeat_ms", "5000", "6000"},
+        {"device_tile_bytes", "4096", "8192"},
+        {"device_rings", "1", "2"},
+        {"device_split", "own", "share"},
+        {"transport", "inproc", "tcp"},
+        {"size", "2", "3"},
     };
     at_once(differences, [&](const Difference& difference) {
         const test::Folder folder;

@@ -35,6 +35,7 @@ constexpr BadValue bad_values[] = {
     {"window_bytes", "1000000000000"},
     {"round_trip_ms", "60001"},
     {"fabric_ports", "0"},
+    {"heartbeat_ms", "99"},
     {"algo", "magic"},
     {"fit_ms", "-1"},
     {"check", "maybe"},

@@ -29,4 +29,10 @@ TEST_CASE("peer record: the mark of an exchange is an address that version 0.1.0
         CHECK(same->control == record.control);
     }
     CHECK_FALSE(PeerRecord::decode(record.encode() + "more"));
+
+    record.has_heartbeat = true;
+    const auto beating = PeerRecord::decode(record.encode());
+    REQUIRE(beating);
+    CHECK(beating->has_heartbeat);
+    CHECK(beating->addresses == record.addresses);
 }

@@ -66,6 +66,7 @@ public:
 
 private:
     bool is_gone(uint32_t comm, Rank rank) const;
+    bool may_be_silent() const;
     bool had_left(Rank rank, const Outcome& without) const;
     bool may_lack_data(uint32_t comm) const;
     void add(std::string text);

@@ -215,10 +215,10 @@ void SimComm::handle_message(Rank from, const ControlMessage& message) {
     failures_.receive(member, message);
 }
 
-void SimComm::peer_lost(Rank peer, const std::string& cause) {
+void SimComm::peer_lost(Rank peer, const std::string& cause, Rank accuser) {
     rank_.world().checks().lost(rank_.number(), peer);
     if (const Rank member = group_.of_job(peer); member != nobody)
-        failures_.peer_lost(member, cause);
+        failures_.peer_lost(member, cause, group_.accuser_here(accuser, member));
 }
 
 void SimComm::unreachable(Rank peer) {

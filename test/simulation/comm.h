@@ -62,7 +62,7 @@ public:
     bool still_wanted(const ChannelId&) override { return false; }
     void connected(const ChannelId&, Result<Opened>) override {}
     void handle_message(Rank from, const ControlMessage& message) override;
-    void peer_lost(Rank peer, const std::string& cause) override;
+    void peer_lost(Rank peer, const std::string& cause, Rank accuser) override;
     void unreachable(Rank peer) override;
     bool drive(bool&) override { return false; }
     bool arm(bool) override { return true; }

@@ -17,16 +17,17 @@ using namespace simulation;
 namespace {
 
 constexpr std::string_view usage =
-    "usage: simulation --seed N [--trace] [--ranks P] [--break RULE]\n"
-    "       simulation --seeds FROM TO [--ranks P] [--break RULE]\n"
+    "usage: simulation --seed N [--trace] [--ranks P] [--silent] [--break RULE]\n"
+    "       simulation --seeds FROM TO [--ranks P] [--silent] [--break RULE]\n"
     "       simulation --same FROM TO         two runs of each seed must be the same\n"
     "       simulation --finds FROM TO        each broken rule must be found among these seeds\n"
+    "--silent: a heartbeat, and ranks and links that are silent for longer\n"
     "RULE: 1 to 6, a rule of the protocol that is broken on purpose (Broken in scenario.h)\n";
 
 struct Options {
     std::string_view mode;
     uint64_t from = 0, to = 0;
-    Rank ranks = 0;
+    Wishes wishes;
     Broken broken = Broken::nothing;
     bool trace = false;
 };
@@ -37,7 +38,7 @@ struct Ran {
 };
 
 Ran run(uint64_t seed, const Options& options) {
-    const Scenario scenario = draw(seed, options.ranks);
+    const Scenario scenario = draw(seed, options.wishes);
     if (options.trace) fmt::print("{}\n", scenario.describe());
     World world(scenario, options.broken, options.trace);
     world.run();
@@ -49,10 +50,12 @@ Ran run(uint64_t seed, const Options& options) {
 /// False if an invariant is broken; then it says which, and how to repeat the run.
 bool holds(uint64_t seed, const Options& options, const Ran& ran) {
     if (ran.broken.empty()) return true;
-    fmt::print("{}\n", draw(seed, options.ranks).describe());
+    fmt::print("{}\n", draw(seed, options.wishes).describe());
     for (const std::string& text : ran.broken) fmt::print("  broken: {}\n", text);
-    fmt::print("  repeat with: simulation --seed {} --trace{}\n", seed,
-               options.ranks > 0 ? fmt::format(" --ranks {}", options.ranks) : "");
+    const Rank ranks = options.wishes.ranks;
+    fmt::print("  repeat with: simulation --seed {} --trace{}{}\n", seed,
+               ranks > 0 ? fmt::format(" --ranks {}", ranks) : "",
+               options.wishes.silent ? " --silent" : "");
     std::fflush(stdout);
     return false;
 }
@@ -117,8 +120,10 @@ bool parse(int argc, char** argv, Options& options) {
     for (std::size_t i = 0; i < words.size(); ++i) {
         if (words[i] == "--trace") {
             options.trace = true;
+        } else if (words[i] == "--silent") {
+            options.wishes.silent = true;
         } else if (words[i] == "--ranks") {
-            options.ranks = static_cast<Rank>(number(++i));
+            options.wishes.ranks = static_cast<Rank>(number(++i));
         } else if (words[i] == "--break") {
             options.broken = static_cast<Broken>(number(++i));
         } else if (words[i] == "--seed" && i + 1 < words.size()) {

@@ -45,8 +45,10 @@ SimRank::SimRank(World& world, Rank rank)
               });
           });
       }),
+      heartbeat_(world.scenario().manual ? 0 : world.scenario().heartbeat_ms),
       router_(rank, world.scenario().size,
-              {links_, assembly_, detours_, clients_, [](Rank) {}, leaving_}) {}
+              {links_, assembly_, detours_, clients_, [](Rank) {}, leaving_, heartbeat_,
+               [this](int64_t due_ns) { arm_heartbeat(due_ns); }}) {}
 
 SimRank::~SimRank() = default;
 
@@ -124,6 +126,20 @@ void SimRank::tick() {
     turn();
 }
 
+// As ReactorTimer.
+void SimRank::arm_heartbeat(int64_t due_ns) {
+    heartbeat_due_ns_ = due_ns;
+    world_.at(due_ns, [this, due_ns] {
+        serve([this, due_ns] {
+            if (due_ns == heartbeat_due_ns_) pulse();
+        });
+    });
+}
+
+void SimRank::pulse() {
+    router_.pulse(rank_ == 0 && assembly_.complete());
+}
+
 // ---- joining ---------------------------------------------------------------------------------
 
 void SimRank::start() {
@@ -139,6 +155,7 @@ void SimRank::start() {
     self.transports.push_back({.max_message_bytes = Pipe::max_message_bytes});
     self.record = fmt::format("the record of rank {}", rank_);
     assembly_.begin(std::move(self));
+    pulse();
     if (rank_ != 0) connect_parent();
     world_.after(world_.random().between<int64_t>(0, tick_ns), [this] { run([this] { tick(); }); });
     turn_soon();
@@ -173,6 +190,7 @@ void SimRank::join_turn() {
             world_.note("rank {} has joined", rank_);
             SimComm& whole = make_comm(Group(rank_, world_.scenario().size));
             program_ = std::make_unique<Program>(*this, whole);
+            if (rank_ == 0) pulse();
             return turn_soon();
         }
         case Bootstrap::State::failed:
@@ -210,7 +228,9 @@ void SimRank::open_detours() {
             router_.cut_off(to, fail_rank(Code::peer_lost, to, "rank {} is gone", to).value());
             continue;
         }
-        dialling_ = world_.network().dial(rank_, to, LinkKind::detour, detour_patience_ns,
+        const int64_t patience_ns =
+            heartbeat_.is_beating() ? heartbeat_.period_ms() * ms : detour_patience_ns;
+        dialling_ = world_.network().dial(rank_, to, LinkKind::detour, patience_ns,
                                           [this, to](Dialled how) { dialled(to, how); });
     }
 }
@@ -219,6 +239,7 @@ void SimRank::dialled(Rank to, Dialled how) {
     dialling_ = nullptr;
     world_.note("rank {} has dialled rank {}: {}", rank_, to, static_cast<int>(how));
     if (how == Dialled::connected) {
+        router_.link_dialled(to);
         detours_.opened(to, links_);
     } else {
         const Code code = how == Dialled::refused ? Code::peer_lost : Code::timeout;

@@ -91,6 +91,8 @@ private:
     void close(int64_t delay_ns);
     void turn();
     void tick();
+    void arm_heartbeat(int64_t due_ns);
+    void pulse();
     void run_held();
 
     World& world_;
@@ -102,12 +104,14 @@ private:
     Assembly assembly_;
     ClientTable clients_;
     Detours detours_;
+    Heartbeat heartbeat_;
     ControlRouter router_;
     std::vector<std::unique_ptr<SimComm>> comms_;
     std::unique_ptr<Program> program_;
 
     bool listens_ = false, stopped_ = false, in_call_ = true;
     bool linking_ = false, turn_due_ = false, detours_due_ = false;
+    int64_t heartbeat_due_ns_ = 0;
     int64_t closes_at_ = 0, ended_ns_ = 0, began_ns_ = 0, phase_until_ns_ = 0;
     bool failed_ = false;
     Leaving phase_ = Leaving::detours;

@@ -107,6 +107,25 @@ Fault draw_fault(Random& random, const Scenario& s) {
     return fault;
 }
 
+/// Ranks and links are silent for up to ten heartbeats, and no deadline ends the wait for them.
+void make_silent(Random& random, Scenario& s) {
+    s.heartbeat_ms = random.between<int64_t>(300, 800);
+    s.timeout_ms = 30'000;
+    s.manual = random.percent(5);
+    for (Fault& fault : s.faults) {
+        if (fault.when == Fault::When::joining) continue;
+        const Rank hosts = (s.size + s.per_host - 1) / s.per_host;
+        const uint64_t share = random.below(100);
+        if (share < 30) continue;
+        fault.kind = share < 65 || hosts == 1 ? Fault::Kind::stop : Fault::Kind::cut;
+        fault.for_ns = random.between<int64_t>(s.heartbeat_ms / 10, 10 * s.heartbeat_ms) * ms;
+        if (fault.kind != Fault::Kind::cut) continue;
+        fault.from_host = static_cast<Rank>(random.below(static_cast<uint64_t>(hosts)));
+        fault.to_host = (fault.from_host + random.between<Rank>(1, hosts - 1)) % hosts;
+        fault.both_ways = random.percent(60);
+    }
+}
+
 }  // namespace
 
 bool Scenario::is_slow() const {
@@ -115,9 +134,11 @@ bool Scenario::is_slow() const {
 }
 
 std::string Scenario::describe() const {
-    std::string text = fmt::format("seed {}: {} ranks, {} on a host, policy {}, time-out {} ms{}{}",
-                                   seed, size, per_host, static_cast<int>(policy), timeout_ms,
-                                   manual ? ", manual progress" : "", mapped ? ", mapped" : "");
+    std::string text = fmt::format(
+        "seed {}: {} ranks, {} on a host, policy {}, time-out {} ms, "
+        "heartbeat {} ms{}{}",
+        seed, size, per_host, static_cast<int>(policy), timeout_ms, heartbeat_ms,
+        manual ? ", manual progress" : "", mapped ? ", mapped" : "");
     for (const Fault& f : faults)
         text += fmt::format(
             "\n  fault: kind {} when {} at {} us, topic {} message {} nth {}, victim {} and {}, "
@@ -127,12 +148,12 @@ std::string Scenario::describe() const {
     return text;
 }
 
-Scenario draw(uint64_t seed, Rank ranks) {
+Scenario draw(uint64_t seed, const Wishes& wishes) {
     Random random(seed);
     Scenario s;
     s.seed = seed;
     const Rank drawn = draw_size(seed, random);
-    s.size = ranks > 0 ? ranks : drawn;
+    s.size = wishes.ranks > 0 ? wishes.ranks : drawn;
     s.per_host =
         random.percent(40) ? s.size : random.between<Rank>(1, std::max<Rank>(1, s.size / 2));
     s.manual = random.percent(20);
@@ -154,6 +175,7 @@ Scenario draw(uint64_t seed, Rank ranks) {
             steps.push_back(draw_step(random, s.size));
     }
     s.resets = random.percent(30);
+    if (wishes.silent) make_silent(random, s);
     return s;
 }
 

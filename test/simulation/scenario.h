@@ -72,7 +72,8 @@ struct Scenario {
     Policy policy = Policy::shrink;
     bool destroys_old = true;  // right after a shrink; else at the end
     uint64_t bad_parts_percent = 0;
-    bool resets = false;  // a kernel resets a connection that is closed with unread messages
+    int64_t heartbeat_ms = 0;  // 0: none
+    bool resets = false;       // a kernel resets a connection that is closed with unread messages
     /// By generation: the calls on the job's communicator, then on the smaller ones.
     std::vector<std::vector<Step>> generations;
     std::vector<Fault> faults;
@@ -82,7 +83,10 @@ struct Scenario {
     std::string describe() const;
 };
 
-/// ranks: 0 lets the seed decide.
-Scenario draw(uint64_t seed, Rank ranks = 0);
+struct Wishes {
+    Rank ranks = 0;       // 0: the seed decides
+    bool silent = false;  // a heartbeat, and faults that are longer than it
+};
+Scenario draw(uint64_t seed, const Wishes& wishes = {});
 
 }  // namespace simulation

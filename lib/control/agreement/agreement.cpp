@@ -302,9 +302,10 @@ void Agreement::decide(AgreementOutputs& out) {
     if (!is_complete) return;
     if (!has_majority)
         return fail_all(Code::peer_lost, first_of(silent),
-                        fmt::format("this side has {} of {} ranks, which is no majority: {} did "
-                                    "not answer",
-                                    view_.remaining.count(), member_.size, ranks_text(silent)),
+                        fmt::format("this rank is cut off from the majority: {} did not answer, "
+                                    "and {} of {} ranks may not decide without them. What to do: "
+                                    "end this process, or let it join the job as a new one",
+                                    ranks_text(silent), view_.remaining.count(), member_.size),
                         out);
     if (is_proposed()) return conclude(*state_.proposal, out);
     if (view_.lead.ballot.epoch > 0 && may_be_decided_elsewhere())

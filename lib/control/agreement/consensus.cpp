@@ -21,16 +21,24 @@ void Consensus::note_outcome() {
     if (agreements_.outcome()) over_.store(true, std::memory_order_release);
 }
 
+/// The outcome of a rank that is lost.
+Decision Consensus::loss() const {
+    Decision error;
+    error.code = Code::peer_lost;
+    error.culprit = rank_;
+    error.gone = error.silent = error.leavers = RankSet(size_);
+    error.text = fmt::format(
+        "rank {} is lost, as the error of its operations says; the other ranks go on without it. "
+        "What to do: end this process, or let it join the job as a new one",
+        rank_);
+    return error;
+}
+
 /// Ends the present round if this rank is lost.
 void Consensus::end_if_lost() {
     if (!lost_) return;
     AgreementOutputs unsent;
-    agreements_.give_up(
-        Code::peer_lost,
-        fmt::format("rank {} is lost, as the error of its operations says; the other ranks go on "
-                    "without it. What to do: end this process, or let it join the job as a new one",
-                    rank_),
-        unsent);
+    agreements_.give_up(Code::peer_lost, loss().text, unsent);
 }
 
 uint64_t Consensus::calls() {
@@ -50,15 +58,17 @@ void Consensus::begin_by(BeginsInstance begins, const AgreementCall& call) {
     const Lock lock(mutex_);
     AgreementOutputs out;
     over_ = false;
+    // If the others have left meanwhile, this rank would decide alone.
+    refused_ = lost_;
+    if (refused_) return over_.store(true, std::memory_order_release);
     (agreements_.*begins)(call, host_.clock_ns(), out);
-    end_if_lost();
     note_outcome();
     send(out);
 }
 
 Decision Consensus::outcome() {
     const Lock lock(mutex_);
-    return *agreements_.outcome();
+    return refused_ ? loss() : *agreements_.outcome();
 }
 
 void Consensus::give_up(Code code, const std::string& text) {
@@ -119,6 +129,7 @@ void Consensus::learn(const FailureProtocol::GoneRanks& gone) {
     Knowledge facts(size_);
     for (const Rank rank : gone.lost) facts.dead.insert(rank);
     for (const Rank rank : gone.left) facts.left.insert(rank);
+    for (const Accusation& one : gone.accusations) facts.accuse(one.accuser, one.accused);
     const Lock lock(mutex_);
     AgreementOutputs out;
     agreements_.learn(facts, out);

@@ -55,6 +55,7 @@ private:
     using BeginsInstance = decltype(&Agreements::begin);
     void begin_by(BeginsInstance begins, const AgreementCall& call);
     void note_outcome();
+    Decision loss() const;
     void end_if_lost();
     void send(const AgreementOutputs& out);
 
@@ -65,7 +66,8 @@ private:
     std::mutex mutex_;  // guards the members below
     Agreements agreements_;
     std::optional<Error> exclusion_;
-    bool lost_ = false;  // this rank has told the others that it is lost
+    bool lost_ = false;     // this rank or the others have said that it is lost
+    bool refused_ = false;  // the present call, because this rank was lost before it
 };
 
 }  // namespace tutti

@@ -8,15 +8,9 @@
 #include <vector>
 
 #include "control/agreement/rank_set.h"
+#include "control/group.h"
 
 namespace tutti {
-
-/// The accuser got no sign of life from the accused within the heartbeat. It may be wrong: the
-/// accused may be alive behind a link that is cut.
-struct Accusation {
-    Rank accuser = nobody, accused = nobody;
-    auto operator<=>(const Accusation&) const = default;
-};
 
 /// Orders the roots that may decide one instance. Knowledge that grows never lowers it, and no two
 /// ranks are the root of the same ballot.

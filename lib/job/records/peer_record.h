@@ -20,6 +20,7 @@ struct PeerRecord {
     /// The mark of exchanges_records: an address under this name, which no transport has. Version
     /// 0.1.0 reads only the addresses of its transports, so it ignores the mark.
     static constexpr std::string_view exchange_mark = "records";
+    static constexpr std::string_view heartbeat_mark = "heartbeat";  // of has_heartbeat
 
     Rank size = 0;  // of the job, in that rank's settings
     std::string host_id;
@@ -27,6 +28,8 @@ struct PeerRecord {
     std::map<std::string, std::string, std::less<>> addresses;  // by transport
     /// The rank exchanges records with its neighbours in the control tree at the start.
     bool exchanges_records = false;
+    /// The rank has a thread that sends signs of life and accepts connections at any time.
+    bool has_heartbeat = false;
 
     std::string encode() const;
     /// nullopt: it is malformed.
