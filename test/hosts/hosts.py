@@ -106,6 +106,11 @@ class Hosts:
         run("ip", "-n", self.switch, "link", "set", "port%d" % host, "nomaster" if state == "down" else "up",
             *(() if state == "down" else ("master", "bridge")))
 
+    def cut(self, host, way):
+        """Drops all that is on its way "to" or "from" a host; the other direction works on."""
+        name, device = (self.switch, "port%d" % host) if way == "to" else (self.names[host], "net0")
+        run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", "pfifo", "limit", "0")
+
     def add_dead_end(self, host):
         name = self.names[host]
         run("ip", "-n", name, "link", "add", "aside0", "type", "veth", "peer", "name", "aside1")
