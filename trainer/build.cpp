@@ -76,10 +76,13 @@ Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallel
         return self.assemble();
     });
     TRAINER_TRY(agree(ranks, self.replicas_.local(), built));
-    TRAINER_TRY(
-        compare_signatures(ranks, signature(self.settings_) + signature(self.recorder_, 0)));
+    TRAINER_TRY(compare_signatures(ranks, self.model_signature()));
     TRAINER_TRY(number_rows(self.recorder_, self.replicas_));
     return made;
+}
+
+std::string tutti_trainer::model_signature() const {
+    return signature(settings_) + signature(recorder_, 0);
 }
 
 Result<StepPlan> tutti_trainer::make_programs() {

@@ -12,7 +12,17 @@ using namespace tutti::trainer;
 
 Result<> tutti_trainer::sync() {
     TRAINER_TRY(readiness_.check_whole());
-    return recover_after(sync_once());
+    return recover_after(sync_together());
+}
+
+Result<> tutti_trainer::sync_together() {
+    Result<> synced = contain([&] { return sync_once(); });
+    const Comm& ranks = replicas_.comm;
+    if (!steps_.recovery() || ranks.size() == 1) return synced;
+    if (!synced) ranks.abort_after(synced.error());
+    TRAINER_ASSIGN(const bool all, ranks.all_say(synced.has_value()));
+    if (synced && !all) return fail(TUTTI_ERR_REVOKED, "synchronisation: it failed on another rank");
+    return synced;
 }
 
 Result<> tutti_trainer::sync_once() {
@@ -40,25 +50,29 @@ Result<> tutti_trainer::set_recovery(const tutti_trainer_recovery& options) {
     if (steps_.has_begun()) return invalid("a step has begun").advice("call it between two steps");
     const bool recovers = options.recover != 0;
     if (recovers) TRAINER_TRY(check_recoverable(settings_, recorder_, step_sync_.has_value()));
-    Comm& ranks = replicas_.comm;
-    if (ranks.size() > 1) {
-        TRAINER_TRY(begin_named(ranks.get(), "set recovery"));
-        std::array<int, 2> least = {recovers, -static_cast<int>(recovers)};
-        TRAINER_TRY(from_call(
-            tutti_allreduce(ranks.get(), least.data(), least.data(), 2, TUTTI_INT32, TUTTI_MIN),
-            "comparison of recovery.recover"));
-        if (least[0] != -least[1])
-            return invalid("recovery.recover is {} here, but not on every rank",
-                           static_cast<int>(recovers))
-                .advice("set it to the same value on every rank")
-                .agreed();
-    }
+    // The next collective call finds a loss, too, and can recover from it.
+    const Result<> agreed = agree_on_recovery(recovers);
+    if (!agreed && !(recovers && is_loss(agreed.error()))) return agreed;
     if (recovers)
         TRAINER_TRY(steps_.enable_recovery(options, memory_, replicas_, broadcast_));
     else
         steps_.disable_recovery();
-    ranks.set_recovers(recovers);
+    replicas_.comm.set_recovers(recovers);
     return {};
+}
+
+Result<> tutti_trainer::agree_on_recovery(bool recovers) {
+    const Comm& ranks = replicas_.comm;
+    if (ranks.size() == 1) return {};
+    TRAINER_TRY(begin_named(ranks.get(), "set recovery"));
+    std::array<int, 2> least = {recovers, -static_cast<int>(recovers)};
+    TRAINER_TRY(from_call(
+        tutti_allreduce(ranks.get(), least.data(), least.data(), 2, TUTTI_INT32, TUTTI_MIN),
+        "comparison of recovery.recover"));
+    if (least[0] == -least[1]) return {};
+    return invalid("recovery.recover is {} here, but not on every rank", static_cast<int>(recovers))
+        .advice("set it to the same value on every rank")
+        .agreed();
 }
 
 Result<> tutti_trainer::recover() {

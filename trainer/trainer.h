@@ -35,6 +35,8 @@ public:
     Result<> set_recovery(const tutti_trainer_recovery& options);
     /// Collective, between two steps, after a loss in a collective of the program's.
     Result<> recover();
+    /// Collective, between two steps: new processes join the ranks.
+    Result<> admit(int newcomers);
     /// The present ranks' communicator; NULL once this rank has left them.
     tutti_comm* comm() const { return replicas_.comm.get(); }
     const tutti::trainer::LossRecovery* recovery() const { return steps_.recovery(); }
@@ -49,6 +51,12 @@ private:
     void form_groups();
     Result<tutti::trainer::StepPlan> make_programs();
     Result<> sync_once();
+    /// With recovery: fails on every rank if it fails on one.
+    Result<> sync_together();
+    Result<> agree_on_recovery(bool recovers);
+    Result<> check_admits() const;
+    Result<tutti::trainer::Comm> meet(int newcomers);
+    std::string model_signature() const;
     Result<> load_once(const std::string& path, const tutti_checkpoint_opts* opts);
     /// After a loss in a call between two steps: goes on with the ranks left, and returns
     /// PEER_LOST.

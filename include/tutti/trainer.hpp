@@ -266,6 +266,8 @@ public:
     void epoch_barrier() { detail::check_trainer(tutti_trainer_epoch_barrier(get())); }
     /// With spec.recover, after a loss in a collective of the program's on comm().
     void recover() { detail::check_trainer(tutti_trainer_recover(get())); }
+    /// With spec.recover, between two steps: so many new processes join the ranks that train.
+    void admit(int newcomers) { detail::check_trainer(tutti_trainer_admit(get(), newcomers)); }
     /// The communicator of the ranks that train, the trainer's own; a loss replaces it.
     tutti_comm* comm() const { return tutti_trainer_comm(get()); }
     int64_t recoveries() const { return tutti_trainer_recoveries(get()); }

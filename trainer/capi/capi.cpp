@@ -343,6 +343,10 @@ tutti_status tutti_trainer_recover(tutti_trainer* trainer) {
     return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.recover(); });
 }
 
+tutti_status tutti_trainer_admit(tutti_trainer* trainer, int newcomers) {
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) { return t.admit(newcomers); });
+}
+
 tutti_comm* tutti_trainer_comm(const tutti_trainer* trainer) {
     return trainer ? trainer->comm() : nullptr;
 }

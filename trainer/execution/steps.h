@@ -50,6 +50,8 @@ public:
     Result<AfterLoss> recover_from(const Error& cause, bool between_steps);
     /// The error of a call that the program must repeat with the ranks left.
     Error error_to_repeat(const Error& cause, const AfterLoss& after, const char* repeat) const;
+    /// The ranks count their steps anew, because new ranks have done none.
+    void restart_count() { finished_ = 0; }
     bool has_begun() const { return stream_ && stream_->in_step(); }
 
     int64_t completed() const { return completed_; }

@@ -43,10 +43,36 @@ void Comm::abort_after(const Error& cause) const {
         tutti_comm_abort(get());
 }
 
+Result<bool> Comm::all_say(bool yes) const {
+    uint64_t bits = yes ? 1 : 0;
+    Result<> agreed = from_call(tutti_comm_agree(get(), &bits), "agreement of the ranks");
+    if (!agreed && agreed.error().status == TUTTI_ERR_MISMATCH)
+        agreed.error().status = TUTTI_ERR_REVOKED;
+    TRAINER_TRY(agreed);
+    return bits == 1;
+}
+
+bool Comm::has_losses() const {
+    std::size_t count = 0;
+    return tutti_comm_lost(get(), nullptr, 0, &count) == TUTTI_OK && count > 0;
+}
+
+Result<Comm> Comm::grown_by(int newcomers) const {
+    tutti_comm* larger = nullptr;
+    TRAINER_TRY(from_call(tutti_comm_grow(get(), newcomers, &larger), "growth"));
+    const Comm met(larger);
+    return copy_of(larger);
+}
+
 Result<> Comm::shrink() {
+    // A rank that was between two steps first asks all ranks (all_say) or grows.
+    constexpr int most_mismatches = 4;
     tutti_comm_revoke(get());
     tutti_comm* smaller = nullptr;
-    TRAINER_TRY(from_call(tutti_comm_shrink(get(), &smaller), "recovery with the ranks left"));
+    tutti_status status = TUTTI_ERR_MISMATCH;
+    for (int i = 0; i <= most_mismatches && status == TUTTI_ERR_MISMATCH; ++i)
+        status = tutti_comm_shrink(get(), &smaller);
+    TRAINER_TRY(from_call(status, "recovery with the ranks left"));
     comm_.reset(smaller);
     return {};
 }

@@ -31,6 +31,15 @@ public:
     /// Revokes the communicator and replaces it by one of the ranks that are left. No request of
     /// it is pending.
     Result<> shrink();
+    /// True if every rank that is left says yes: the same answer on all of them. REVOKED if another
+    /// rank calls shrink.
+    Result<bool> all_say(bool yes) const;
+    /// Whether a rank was lost by the time of the last all_say or shrink.
+    bool has_losses() const;
+    /// The ranks' communicator with so many newcomers, which call copy_of at the same time.
+    Result<Comm> grown_by(int newcomers) const;
+    /// Ends the operations of all its ranks.
+    void abort() const { tutti_comm_abort(get()); }
     /// Leaves, after abort_after, so that the other ranks go on without this one.
     void leave() { comm_.reset(); }
 

@@ -10,26 +10,19 @@
 
 #include "support/catch.h"
 #include "trainer/card.h"
-#include "trainer/expect.h"
-#include "trainer/ranks.h"
+#include "trainer/recovery/expectations.h"
 #include "trainer/recovery/shared_batch.h"
 
 namespace {
 
 using ranks::require;
+using recovery_test::require_error;
+using recovery_test::require_words;
 using shared_batch::Learner;
 using shared_batch::Way;
 using Values = std::vector<double>;
 
 constexpr int64_t all_steps = 8;
-
-// As those of expect.h, for threads.
-void require_words(const std::string& text, const std::string& wanted) {
-    require(text.find(wanted) != std::string::npos, "'" + text + "' lacks '" + wanted + "'");
-}
-void require_error(const std::function<void()>& call, const std::string& wanted) {
-    require_words(expect::error_of(call), wanted);
-}
 
 struct Lost : std::runtime_error {
     Lost() : std::runtime_error("the end of this rank") {}
