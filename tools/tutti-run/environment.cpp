@@ -42,6 +42,19 @@ void add_torchs(Variables& variables, int rank, int ranks, uint16_t port) {
     variables["MASTER_PORT"] = std::to_string(port);
 }
 
+// A process that joins the running job gets its rank from the job.
+void add_place(Variables& variables, int rank, int ranks) {
+    for (const char* name : {"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_JOIN", "RANK", "LOCAL_RANK",
+                             "WORLD_SIZE", "LOCAL_WORLD_SIZE"})
+        variables.erase(name);
+    if (rank >= ranks) {
+        variables["TUTTI_JOIN"] = "1";
+    } else {
+        variables["TUTTI_RANK"] = std::to_string(rank);
+        variables["TUTTI_SIZE"] = std::to_string(ranks);
+    }
+}
+
 }  // namespace
 
 Result<Job> make_job(const Options& options) {
@@ -69,8 +82,8 @@ std::vector<std::string> rank_environment(const Options& options, const Job& job
     Variables variables = own_variables();
     variables.erase("TUTTI_SECRET_FILE");  // its contents are in TUTTI_SECRET
     variables.erase("TUTTI_STORE_HOSTED");
-    variables["TUTTI_RANK"] = std::to_string(rank);
-    variables["TUTTI_SIZE"] = std::to_string(options.ranks);
+    const bool joins = rank >= options.ranks;
+    add_place(variables, rank, options.ranks);
     variables["TUTTI_STORE"] = job.store_url;
     variables["TUTTI_JOB"] = job.name;
     variables["TUTTI_SECRET"] = job.secret;
@@ -80,8 +93,8 @@ std::vector<std::string> rank_environment(const Options& options, const Job& job
     if (!options.transport.empty()) variables["TUTTI_TRANSPORT"] = options.transport;
     if (options.hosts_act > 0)
         variables["TUTTI_HOST_ID"] =
-            fmt::format("host{}", rank * options.hosts_act / options.ranks);
-    add_torchs(variables, rank, options.ranks, job.torch_port.number);
+            fmt::format("host{}", rank % options.ranks * options.hosts_act / options.ranks);
+    if (!joins) add_torchs(variables, rank, options.ranks, job.torch_port.number);
     if (isatty(STDERR_FILENO) == 1) variables["TUTTI_RUN_TERMINAL"] = "1";
     for (const auto& [name, value] : options.environment) variables[name] = value;
     std::vector<std::string> entries;

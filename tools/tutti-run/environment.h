@@ -26,7 +26,7 @@ struct Job {
 Result<Job> make_job(const Options& options);
 
 /// "NAME=VALUE" for one rank: this process's variables, the job's as tutti and as torch.distributed
-/// read them, then --env.
+/// read them, then --env. A rank that is no rank of the start joins the running job.
 std::vector<std::string> rank_environment(const Options& options, const Job& job, int rank);
 
 }  // namespace tutti::run

@@ -21,6 +21,8 @@ namespace {
 // hold the ranks' pipes.
 constexpr int drain_ms = 1'000;
 constexpr int longest_poll_ms = 60'000;
+// Between two looks for processes that wait to join a job that ends.
+constexpr int dismiss_ms = 200;
 
 bool ignored(int signal) {
     struct sigaction action {};
@@ -67,8 +69,9 @@ struct Launcher::RankProcess {
     std::unique_ptr<Log> log;
     std::unique_ptr<RankStream> out;
     std::unique_ptr<RankStream> err;
-    bool running = true;  // not reaped yet
-    bool watched = true;  // the guardian watches its group
+    bool running = true;     // not reaped yet
+    bool watched = true;     // the guardian watches its group
+    bool dismissed = false;  // told to end, because the job ends before it could join
 };
 
 struct Launcher::Ready {
@@ -99,14 +102,16 @@ Result<UniqueFd> capture_signals() {
 }
 
 Launcher::Launcher(const Options& options, const Job& job, Console& console, Deadline job_deadline,
-                   UniqueFd signals, Guardian guardian, Descendants descendants)
+                   UniqueFd signals, Guardian guardian, Descendants descendants,
+                   FindWaiting find_waiting)
     : options_(options),
       job_(job),
       console_(console),
       signals_(std::move(signals)),
       guardian_(std::move(guardian)),
       descendants_(std::move(descendants)),
-      open_files_(raise_open_files(options.ranks)),
+      find_waiting_(std::move(find_waiting)),
+      open_files_(raise_open_files(options.elastic ? options.elastic->most : options.ranks)),
       cores_(allowed_cores()),
       job_deadline_(job_deadline) {}
 
@@ -127,7 +132,8 @@ int Launcher::run() {
 }
 
 bool Launcher::start_all() {
-    for (int rank = 0; rank < options_.ranks; ++rank) {
+    const int all = options_.elastic ? options_.elastic->most : options_.ranks;
+    for (int rank = 0; rank < all; ++rank) {
         if (const Result<> started = start_rank(rank); !started) {
             report_start_failure(started.error());
             return false;
@@ -147,7 +153,7 @@ Result<> Launcher::start_rank(int rank) {
                          .core = {},
                          .open_files = open_files_};
     if (options_.bind && !cores_.empty())
-        request.core = cores_[core_index(rank, options_.ranks, cores_.size())];
+        request.core = cores_[core_index(rank % options_.ranks, options_.ranks, cores_.size())];
     TUTTI_ASSIGN(Spawned spawned, spawn(request));
     guardian_.watch(spawned.pid);
     const std::string prefix = options_.prefix ? fmt::format("[{}] ", rank) : "";
@@ -158,6 +164,7 @@ Result<> Launcher::start_rank(int rank) {
         std::make_unique<RankStream>(std::move(spawned.err), console_.error(), prefix, log);
     processes_.push_back(std::move(process));
     ++running_;
+    ++started_;
     return {};
 }
 
@@ -274,6 +281,7 @@ void Launcher::on_broken(const Sink& sink) {
 
 int Launcher::poll_timeout_ms() const {
     int64_t timeout_ms = job_deadline_.left_ms(longest_poll_ms);
+    if (finishing_ && running_ > 0) timeout_ms = dismiss_deadline_.left_ms(timeout_ms);
     if (running_ > 0)
         timeout_ms = kill_deadline_.left_ms(timeout_ms);
     else if (!console_.writing() || told_to_end())
@@ -285,6 +293,10 @@ void Launcher::check_deadlines() {
     if (job_deadline_.passed()) {
         job_deadline_ = {};
         on_timeout();
+    }
+    if (finishing_ && running_ > 0 && dismiss_deadline_.passed()) {
+        dismiss_deadline_ = Deadline::after_ms(dismiss_ms);
+        dismiss_waiting();
     }
     if (running_ > 0 && kill_deadline_.passed()) {
         kill_deadline_ = {};
@@ -349,6 +361,9 @@ void Launcher::on_exit(RankProcess& process) {
         descendants_.end();  // not earlier: another rank may use what a rank left
         drain_deadline_ = Deadline::after_ms(drain_ms);
     }
+    if (process.dismissed) return;
+    finishing_ |= unknown == 0 && wait_status == 0 && options_.elastic;
+    if (finishing_) dismiss_deadline_ = Deadline::after_ms(dismiss_ms);
     if (unknown != 0)
         on_failure(process.rank, exit_launcher,
                    fmt::format("ended with an unknown exit code: {}", std::strerror(unknown)));
@@ -357,6 +372,7 @@ void Launcher::on_exit(RankProcess& process) {
 }
 
 void Launcher::on_failure(int rank, int exit_code, const std::string& how) {
+    if (may_replace()) return replace(fmt::format("rank {} {}", rank, how));
     if (!first_failure_) first_failure_ = Failure{rank, exit_code};
     if (hung_up_ && exit_code == exit_signal_base + SIGHUP) interrupted_by_ = SIGHUP;
     if (ending_) return;  // tutti-run has told the rank to end
@@ -366,6 +382,30 @@ void Launcher::on_failure(int rank, int exit_code, const std::string& how) {
         return;
     }
     end_ranks(text + "; ending the other ranks");
+}
+
+// Whether the job goes on without a rank that has failed.
+bool Launcher::may_replace() const {
+    if (!options_.elastic || ending_ || interrupted_by_ != 0) return false;
+    return finishing_ ? running_ > 0 : running_ >= options_.elastic->least;
+}
+
+void Launcher::replace(const std::string& failure) {
+    const int most = options_.elastic->most + options_.elastic->newcomers;
+    if (finishing_ || started_ >= most) return say(fmt::format("{}; {} go on", failure, running_));
+    say(fmt::format("{}; {} go on, and process {} joins them", failure, running_, started_));
+    if (const Result<> started = start_rank(started_); !started)
+        report_start_failure(started.error());
+}
+
+// The ranks do not take them in any more.
+void Launcher::dismiss_waiting() {
+    for (const pid_t pid : find_waiting_())
+        for (const auto& process : processes_)
+            if (process->running && process->pid == pid && process->rank >= options_.ranks) {
+                process->dismissed = true;
+                ::kill(-pid, SIGTERM);
+            }
 }
 
 void Launcher::end_ranks(const std::string& why) {

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,8 +30,12 @@ Deadline after_s(double seconds);
 class Launcher {
 public:
     /// job_deadline: the deadline of the whole job, which may have more gangs than this one.
+    /// The processes that wait to join the job.
+    using FindWaiting = std::function<std::vector<pid_t>()>;
+
     Launcher(const Options& options, const Job& job, Console& console, Deadline job_deadline,
-             UniqueFd signals, Guardian guardian, Descendants descendants);
+             UniqueFd signals, Guardian guardian, Descendants descendants,
+             FindWaiting find_waiting);
     ~Launcher();
     Launcher(const Launcher&) = delete;
 
@@ -74,6 +79,9 @@ private:
     void read_last_output(RankProcess& process);
     void forget_empty_groups();
     void on_failure(int rank, int exit_code, const std::string& how);
+    bool may_replace() const;
+    void replace(const std::string& failure);
+    void dismiss_waiting();
     void end_ranks(const std::string& why);
     void signal_ranks(int signal, bool whole_group);
     void say(const std::string& text);
@@ -85,10 +93,14 @@ private:
     UniqueFd signals_;
     Guardian guardian_;
     Descendants descendants_;
+    const FindWaiting find_waiting_;
     rlimit open_files_{};
     std::vector<int> cores_;
     std::vector<std::unique_ptr<RankProcess>> processes_;
     int running_ = 0;
+    int started_ = 0;         // ranks of the start, and new ones
+    bool finishing_ = false;  // elastic: a rank has exited with 0
+    Deadline dismiss_deadline_;
     std::optional<Failure> first_failure_;
     std::optional<int> forced_exit_code_;
     int loss_exit_code_ = 0;  // not 0: output was lost, of a log or of a job that ends

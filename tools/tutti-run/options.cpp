@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "base/version.h"
 #include "bench/command_line.h"
 
@@ -38,6 +40,12 @@ GANGS
   with new ranks and a new job name. The program itself has to pass data from one gang to the next,
   for example in a checkpoint. --timeout, and a signal that ends the job, end all gangs.
 
+ELASTIC JOBS
+  With --elastic MIN:MAX the job goes on when a rank fails, as long as MIN ranks live. tutti-run
+  starts a new process for it, so that MAX live. A new process has TUTTI_JOIN=1, no rank, and the
+  next free number in the prefix: the job's ranks take it in with tutti_comm_grow. After a rank has
+  exited with 0, tutti-run starts no more, and ends those that still wait to join.
+
 EXIT CODES
   0        every rank exited with 0
   1 ...    the exit code of the first rank that failed
@@ -53,6 +61,7 @@ EXAMPLES
   tutti-run -n 4 --transport tcp python3 train.py --epochs 3
   tutti-run -n 8 --hosts-act 2 --log-dir logs tutti-bench allreduce
   tutti-run -n 4 --gangs 90 --restarts 5 ./train --epochs 90 --epochs-per-gang 1
+  tutti-run --elastic 2:4 ./train --recover
   tutti-run -n 2 --timeout 60 --env OMP_NUM_THREADS=1 --bind ./solver input.dat
 
 Everything after PROGRAM belongs to the program.)";
@@ -65,9 +74,45 @@ std::string check_assignment(const std::string& text) {
     return {};
 }
 
-void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignments) {
-    app.add_option("-n,--ranks", o.ranks, "how many ranks to start")
-        ->required()
+/// "2:4"; nullopt: malformed.
+std::optional<Elastic> parse_elastic(const std::string& text) {
+    const auto colon = text.find(':');
+    if (colon == std::string::npos) return std::nullopt;
+    Elastic range;
+    if (!CLI::detail::lexical_cast(text.substr(0, colon), range.least) ||
+        !CLI::detail::lexical_cast(text.substr(colon + 1), range.most))
+        return std::nullopt;
+    const bool sound = range.least >= 1 && range.least <= range.most && range.most <= max_ranks;
+    return sound ? std::optional(range) : std::nullopt;
+}
+
+void read_elastic(const std::string& text, Options& o) {
+    if (text.empty()) {
+        if (o.ranks == 0) throw CLI::RequiredError("--ranks");
+        return;
+    }
+    o.elastic = parse_elastic(text);
+    const auto refuse = [](std::string problem, std::string advice) {
+        throw CLI::ValidationError("--elastic", command_line::with_advice(problem, advice));
+    };
+    if (!o.elastic)
+        refuse(fmt::format("'{}' is not MIN:MAX", text),
+               fmt::format("give two numbers from 1 to {}, the smaller one first", max_ranks));
+    if (o.ranks == 0) o.ranks = o.elastic->most;
+    if (o.ranks < o.elastic->least || o.ranks > o.elastic->most)
+        refuse(fmt::format("{} ranks are not between {} and {}", o.ranks, o.elastic->least,
+                           o.elastic->most),
+               "leave out -n");
+    if (o.gangs > 1) refuse("it excludes --gangs", "leave out one of them");
+    if (!o.store_url.empty()) refuse("it excludes --store", "leave out one of them");
+    if (o.keep_going) refuse("it includes --keep-going", "leave that out");
+    if (o.restarts > 0) o.elastic->newcomers = std::exchange(o.restarts, 0);
+}
+
+void add_options(CLI::App& app, Options& o, std::string& elastic,
+                 std::vector<std::string>& assignments) {
+    app.add_option("-n,--ranks", o.ranks,
+                   "how many ranks to start (with --elastic: MAX, unless given)")
         ->type_name("N")
         ->check(CLI::Range(1, max_ranks));
     app.add_flag("--keep-going", o.keep_going,
@@ -82,9 +127,13 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
         ->type_name("K")
         ->check(CLI::Range(1, max_gangs));
     app.add_option("--restarts", o.restarts,
-                   "start all ranks again after a rank has failed, at most K times")
+                   "start all ranks again after a rank has failed, at most K times (with "
+                   "--elastic: start at most K new processes; default 1000)")
         ->type_name("K")
         ->check(CLI::Range(0, max_gangs));
+    app.add_option("--elastic", elastic,
+                   "go on with at least MIN ranks, and start new processes up to MAX that join")
+        ->type_name("MIN:MAX");
     app.add_option("--env", assignments, "set a variable for the ranks (repeatable)")
         ->type_name("NAME=VALUE")
         ->type_size(1)
@@ -117,16 +166,18 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
 Parsed parse_options(int argc, char** argv) {
     Parsed parsed;
     Options& o = parsed.options;
+    std::string elastic;
     std::vector<std::string> assignments;
     CLI::App app(description, "tutti-run");
     command_line::dress(app, "tutti-run -n N [OPTIONS] PROGRAM [ARGUMENTS]", footer, version());
     app.prefix_command();  // the first word that is no option ends the options
-    add_options(app, o, assignments);
+    add_options(app, o, elastic, assignments);
     parsed.exit_code = command_line::parse(app, argc, argv, [&] {
         o.command = app.remaining();
         if (!o.command.empty() && o.command.front() == "--") o.command.erase(o.command.begin());
         if (o.command.empty()) throw CLI::RequiredError("PROGRAM");
         if (o.command.front().starts_with('-')) throw CLI::ExtrasError({o.command.front()});
+        read_elastic(elastic, o);
         if (o.hosts_act > o.ranks)
             throw CLI::ValidationError(
                 "--hosts-act",

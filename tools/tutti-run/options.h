@@ -15,8 +15,16 @@ inline constexpr int exit_not_executable = 126;
 inline constexpr int exit_not_found = 127;
 inline constexpr int exit_signal_base = 128;
 
+/// A job that goes on while its ranks die and new processes join it.
+struct Elastic {
+    int least = 0;  // ranks; with fewer the job ends
+    int most = 0;
+    int newcomers = 1000;  // at most: new processes
+};
+
 struct Options {
     int ranks = 0;
+    std::optional<Elastic> elastic;
     std::vector<std::string> command;  // the program, then its arguments
     bool keep_going = false;
     bool prefix = true;
