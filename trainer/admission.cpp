@@ -52,5 +52,9 @@ Result<> tutti_trainer::admit(int newcomers) {
     steps_.restart_count();
     const Result<> agreed = contain([&] { return agree_on_recovery(true); });
     if (!agreed && !is_loss(agreed.error())) return agreed;
-    return recover_after(sync_together());
+    // The newcomers, too, synchronise until it succeeds.
+    Result<> synced;
+    do synced = recover_after(sync_together());
+    while (!synced && synced.error().status == TUTTI_ERR_PEER_LOST);
+    return synced;
 }

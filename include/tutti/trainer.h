@@ -408,7 +408,8 @@ TUTTI_API tutti_status tutti_trainer_recover(tutti_trainer* trainer);
  *  repeats after PEER_LOST. Ranks keep their numbers; tutti_trainer_comm has the newcomers after
  *  them. Then the program brings the newcomers to its own place, for example by a broadcast of the
  *  epoch. If the newcomers do not come, or declare another model, the call fails on all ranks, and
- *  the trainer goes on as it was. PEER_LOST: as from tutti_trainer_sync. */
+ *  the trainer goes on as it was. PEER_LOST: a rank was lost before the newcomers were in; the
+ *  trainer goes on with those that are left. */
 TUTTI_API tutti_status tutti_trainer_admit(tutti_trainer* trainer, int newcomers);
 /** The communicator of the ranks that train, for the program's own collectives between steps. The
  *  trainer owns it and replaces it after a loss. NULL once the trainer has ended. */

@@ -8,7 +8,8 @@ Result<tutti_comm*> create_alone() {
     TRAINER_TRY(from_call(tutti_config_create(&config),
                           "settings of a communicator for this process alone"));
     tutti_comm* comm = nullptr;
-    tutti_status status = tutti_config_set(config, "rank", "0");
+    tutti_status status = tutti_config_set(config, "join", "0");
+    if (status == TUTTI_OK) status = tutti_config_set(config, "rank", "0");
     if (status == TUTTI_OK) status = tutti_config_set(config, "size", "1");
     if (status == TUTTI_OK) status = tutti_comm_create(config, &comm);
     tutti_config_destroy(config);
