@@ -66,6 +66,12 @@ TUTTI_API tutti_status tutti_comm_revoke(tutti_comm* comm);
  *  error no rank of comm gets a communicator; comm stays as it is in any case, and may grow again.
  *  *larger is set with OK only. */
 TUTTI_API tutti_status tutti_comm_grow(tutti_comm* comm, int newcomers, tutti_comm** larger);
+/** Sets *newcomers to the number of processes that wait in the job's store to join, which a grow of
+ *  that many would take at once. No other rank takes part, and each may get another number: let
+ *  rank 0 ask, and tell the others. If the process that served the store has ended, this rank
+ *  serves it anew, so that newcomers find it. Errors: INVALID (a job without a store), those of the
+ *  store. */
+TUTTI_API tutti_status tutti_comm_waiting(tutti_comm* comm, int* newcomers);
 /** Takes this rank out of comm: finishes the operations that it has issued, and says goodbye. The
  *  next collective of the other ranks ends with PEER_LOST ("rank 2 has left"), and their next agree
  *  or shrink does not wait for this rank. Later calls with comm end with INVALID here;

@@ -55,6 +55,12 @@ public:
         check(tutti_comm_shrink_without(comm(), ranks.data(), ranks.size(), &smaller));
         return Communicator(smaller);
     }
+    /// The processes that wait to join. Rank 0 asks the job's store alone, and tells the others.
+    int waiting() {
+        int newcomers = 0;
+        check(tutti_comm_waiting(comm(), &newcomers));
+        return newcomers;
+    }
     /// A communicator of these ranks, which keep their numbers, and of so many new processes, which
     /// make theirs with the setting join. All ranks call it, and wait for the newcomers.
     Communicator grow(int newcomers) {

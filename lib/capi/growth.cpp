@@ -18,6 +18,18 @@ tutti_status tutti_comm_grow(tutti_comm* comm, int newcomers, tutti_comm** large
     });
 }
 
+tutti_status tutti_comm_waiting(tutti_comm* comm, int* newcomers) {
+    const char* const function = "tutti_comm_waiting";
+    return tutti::guard(comm, [&]() -> Result<> {
+        if (!comm) return tutti::null_argument(function, "comm");
+        if (!newcomers) return tutti::null_argument(function, "newcomers");
+        *newcomers = 0;
+        TUTTI_ASSIGN(const std::size_t waiting, tutti::count_waiting(*comm->impl));
+        *newcomers = static_cast<int>(waiting);
+        return {};
+    });
+}
+
 tutti_status tutti_comm_leave(tutti_comm* comm) {
     const char* const function = "tutti_comm_leave";
     return tutti::guard(comm, [&]() -> Result<> {

@@ -276,6 +276,8 @@ void call_in_callback(tutti_status, void* user) {
     take("agree", tutti_comm_agree(c.comm, &bits));
     take("shrink", tutti_comm_shrink(c.comm, &made));
     take("grow", tutti_comm_grow(c.comm, 1, &made));
+    int waiting = 0;
+    take("waiting", tutti_comm_waiting(c.comm, &waiting));
     take("leave", tutti_comm_leave(c.comm));
     take("group_end", tutti_group_end(c.comm));
     take("destroy", tutti_comm_destroy(c.comm), -1);

@@ -27,6 +27,7 @@ const Refusal refusals[] = {
     REFUSES(tutti_comm_revoke),
     REFUSES(tutti_comm_grow),
     REFUSES(tutti_comm_leave),
+    REFUSES(tutti_comm_waiting),
     REFUSES(tutti_comm_shrink),
     REFUSES(tutti_comm_shrink_without),
     REFUSES(tutti_comm_agree),

@@ -267,6 +267,18 @@ Result<std::string> Growing::gather(Deadline deadline) {
     }
 }
 
+Result<std::size_t> Growing::count_waiting(Deadline deadline) {
+    TUTTI_TRY(open_store(deadline));
+    for (;;) {
+        NewcomerQueue queue(*store_, RankOwner::this_process(machine_id()));
+        const auto waiting = queue.find_waiting(most_newcomers, deadline);
+        if (waiting) return waiting->size();
+        if (waiting.error().code != Code::peer_lost || deadline.passed())
+            return tl::unexpected(waiting.error());
+        TUTTI_TRY(take_over_store(deadline));
+    }
+}
+
 // Gives seats to newcomers until an attempt finds all of them alive.
 Result<std::string> Growing::gather_in_store(Deadline deadline) {
     NewcomerQueue queue(*store_, RankOwner::this_process(machine_id()));
@@ -369,6 +381,21 @@ Result<std::shared_ptr<Communicator>> grow(Communicator& comm, Rank newcomers) {
                     .on(comm.rank());
             return Growing(rounds, newcomers).run();
         });
+}
+
+Result<std::size_t> count_waiting(Communicator& comm) {
+    constexpr std::string_view name = "tutti_comm_waiting";
+    std::size_t count = 0;
+    const auto counted = comm.recovery().make_call(
+        name, [&](const Recovery::Rounds& rounds) -> Result<std::shared_ptr<Communicator>> {
+            auto waiting = Growing(rounds, 1).count_waiting(
+                Deadline::after_ms(rounds.core.limit_ms(-1)));
+            if (!waiting) return wrap(std::move(waiting).error(), name);
+            count = *waiting;
+            return nullptr;
+        });
+    if (!counted) return tl::unexpected(counted.error());
+    return count;
 }
 
 // ---- newcomers -------------------------------------------------------------------------------

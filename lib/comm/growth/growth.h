@@ -29,6 +29,8 @@ public:
         : rounds_(rounds), core_(rounds.core), newcomers_(newcomers) {}
 
     Result<std::shared_ptr<Communicator>> run();
+    /// The newcomers in the queue, without an agreement.
+    Result<std::size_t> count_waiting(Deadline deadline);
 
 private:
     /// An attempt, as rank 0 tells the other members.
@@ -76,6 +78,8 @@ private:
 /// A communicator of the members, with the same ranks, and of so many newcomers. All members call
 /// it.
 Result<std::shared_ptr<Communicator>> grow(Communicator& comm, Rank newcomers);
+/// The newcomers that wait now, at most most_newcomers. This rank alone asks the store.
+Result<std::size_t> count_waiting(Communicator& comm);
 /// A newcomer's create(): waits until the members of the job take this process in. The settings
 /// give no rank.
 Result<std::shared_ptr<Communicator>> join_running_job(Config config,

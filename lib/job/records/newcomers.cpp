@@ -23,6 +23,11 @@ constexpr uint32_t most_text_bytes = 4096;
 std::string slot_key(Rank slot) {
     return fmt::format("join/{}", slot);
 }
+/// Set before the first newcomer takes that slot, and never removed: a look at the queue ends at the
+/// first slot without it.
+std::string used_key(Rank slot) {
+    return fmt::format("join/{}/used", slot);
+}
 std::string seat_key_of(const Ticket& ticket) {
     return "join/" + ticket.id;
 }
@@ -95,6 +100,8 @@ Result<> Newcomer::queue(Deadline deadline) {
     // A store that notices the end of this process tells the root.
     TUTTI_ASSIGN(will_, store_.set_will(end_key_of(ticket_), "", deadline));
     for (Rank slot = 0; slot < most_newcomers; ++slot) {
+        TUTTI_ASSIGN(const bool first, store_.claim(used_key(slot), "", existing, deadline));
+        (void)first;
         TUTTI_ASSIGN(const bool mine,
                      store_.claim(slot_key(slot), ticket_.encode(), existing, deadline));
         if (!mine) continue;
@@ -167,7 +174,11 @@ Result<std::vector<NewcomerQueue::QueuedTicket>> NewcomerQueue::find_waiting(std
     std::vector<QueuedTicket> found;
     for (Rank slot = 0; slot < most_newcomers && found.size() < most; ++slot) {
         TUTTI_ASSIGN(const auto text, store_.try_get(slot_key(slot), deadline));
-        if (!text) continue;
+        if (!text) {
+            TUTTI_ASSIGN(const auto used, store_.try_get(used_key(slot), deadline));
+            if (!used) break;
+            continue;
+        }
         const auto ticket = Ticket::decode(*text);
         if (!ticket) {
             TUTTI_TRY(store_.remove(slot_key(slot), deadline));

@@ -293,6 +293,18 @@ void Communicator::revoke() {
     check(tutti_comm_revoke(joined()->comm()), "revoke");
 }
 
+int Communicator::waiting() {
+    int newcomers = 0;
+    const std::shared_ptr<Joined> inside = joined();
+    tutti_status status = TUTTI_OK;
+    {
+        const Released released;
+        status = tutti_comm_waiting(inside->comm(), &newcomers);
+    }
+    check(status, "waiting");
+    return newcomers;
+}
+
 void Communicator::leave() {
     const std::shared_ptr<Joined> inside = joined();
     tutti_status status = TUTTI_OK;

@@ -88,6 +88,7 @@ public:
     void dump(int fd);
     void abort();
     void revoke();
+    int waiting();
     void leave();
     /// Fails pending operations of other threads, on all ranks.
     void close();

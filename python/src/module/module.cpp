@@ -80,6 +80,7 @@ NB_MODULE(_tutti, module) {
         .def("duplicate", &Communicator::duplicate)
         .def("shrink", &Communicator::shrink, "leavers"_a)
         .def("grow", &Communicator::grow, "newcomers"_a)
+        .def("waiting", &Communicator::waiting)
         .def("agree", &Communicator::agree, "bits"_a)
         .def("lost", &Communicator::lost)
         .def("explain", &Communicator::explain, "collective"_a, "bytes"_a, "dtype"_a, "op"_a)

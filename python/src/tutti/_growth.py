@@ -14,6 +14,14 @@ class Growth:
         """
         return type(self)(self._native.grow(newcomers))
 
+    def waiting(self) -> int:
+        """The number of processes that wait to join: this rank alone asks the job's store.
+
+        Let rank 0 ask and tell the others, and all of them call grow with that number. If the process that served a tcp
+        store has ended, this rank serves it anew, so that newcomers find it.
+        """
+        return self._native.waiting()
+
     def leave(self) -> None:
         """Takes this rank out of the communicator, after the operations that it has begun.
 
