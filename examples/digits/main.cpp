@@ -41,7 +41,8 @@ void add_options(CLI::App& app, Options& o) {
     app.add_option("--data", o.data,
                    "file of the images (default: the digits.csv.gz of this example)");
     app.add_flag("--recover", o.training.recover,
-                 "go on with the ranks that are left when a rank is lost");
+                 "go on with the ranks that are left when a rank is lost, and take in processes that "
+                 "join");
     app.add_option("--curve", o.curve, "write epoch,loss,accuracy to this file");
     app.add_option("--min-accuracy", o.min_accuracy,
                    "fail below this test accuracy (default 0.95)");
@@ -66,9 +67,9 @@ int train(const Options& o) {
     digits::Training training(comm, digits::load_dataset(o.data, test_share, o.training.seed),
                               o.training);
     digits::Epoch epoch;
-    for (int number = 1; number <= o.epochs; ++number) {
+    for (int number = training.epochs() + 1; number <= o.epochs; ++number) {
         const auto start = std::chrono::steady_clock::now();
-        epoch = training.run_epoch();
+        epoch = training.run_epoch(number == o.epochs);
         if (!epoch.in_step) {
             fmt::print(stderr, "digits: rank {}: the ranks' parameters differ after epoch {}\n",
                        first_rank, number);
@@ -97,7 +98,8 @@ int train(const Options& o) {
 int main(int argc, char** argv) {
     try {
         Options options;
-        CLI::App app("Trains a small network on handwritten digits; run it with tutti-run.",
+        CLI::App app("Trains a small network on handwritten digits; run it with tutti-run. A process "
+                     "with TUTTI_JOIN=1 joins a training that runs with --recover.",
                      "digits");
         add_options(app, options);
         CLI11_PARSE(app, argc, argv);

@@ -28,6 +28,8 @@ Training::Training(const tutti::Communicator& comm, Dataset dataset, const Train
     for (const Image& image : dataset_.training) order_.push_back(&image);
     initialise(trainer_, options_.seed);
     synchronise();
+    const auto steps = static_cast<std::size_t>(trainer_.read<int64_t>(0, "iteration")[0]);
+    for (std::size_t done = 0; done < steps; done += steps_of_epoch()) begin_epoch();
 }
 
 void Training::synchronise() {
@@ -94,10 +96,10 @@ int64_t Training::step(std::span<const Image* const> batch) {
         } catch (const tutti::Error& error) {
             // The trainer goes on, but some rank has not finished what is between the steps.
             if (!options_.recover || error.status() != TUTTI_ERR_PEER_LOST) throw;
-            if (epochs_ == 0)
+            if (epochs_ == 1)
                 synchronise();
             else
-                end_epoch_in_any_case();
+                finish_epoch();
         }
     }
 }
@@ -125,13 +127,34 @@ double Training::accuracy(std::span<const Image> images) {
     return correct / static_cast<double>(images.size());
 }
 
+// Rank 0 asks the store, for all.
+int Training::count_waiting() {
+    if (!options_.recover) return 0;
+    int waiting = 0;
+    if (rank() == 0 && tutti_comm_waiting(trainer_.comm(), &waiting) != TUTTI_OK) waiting = 0;
+    combine(trainer_.comm(), std::span(&waiting, 1));
+    return waiting;
+}
+
+bool Training::admit(int newcomers) {
+    try {
+        trainer_.admit(newcomers);
+    } catch (const tutti::Error& error) {
+        if (error.status() == TUTTI_ERR_PEER_LOST) return false;
+        // The newcomer has ended, or is another program: the training goes on without it.
+        if (error.status() != TUTTI_ERR_TIMEOUT && error.status() != TUTTI_ERR_INVALID) throw;
+    }
+    return true;
+}
+
 Epoch Training::end_epoch() {
     std::array<double, 2> losses = last_losses_;
     combine<double>(trainer_.comm(), losses);
     return {.loss = losses[0] / losses[1],
             .training_accuracy = accuracy(dataset_.training),
             .test_accuracy = accuracy(dataset_.test),
-            .in_step = in_step()};
+            .in_step = in_step(),
+            .waiting = count_waiting()};
 }
 
 Epoch Training::end_epoch_in_any_case() {
@@ -145,16 +168,31 @@ Epoch Training::end_epoch_in_any_case() {
         }
 }
 
-Epoch Training::run_epoch() {
+std::size_t Training::steps_of_epoch() const {
+    return (order_.size() - 1) / options_.batch + 1;
+}
+
+void Training::begin_epoch() {
     shuffle(order_, order_random_);
+    ++epochs_;
+}
+
+Epoch Training::run_epoch(bool last) {
+    begin_epoch();
     losses_ = {};
     for (std::size_t at = 0; at < order_.size(); at += options_.batch) {
         const std::size_t count = std::min(options_.batch, order_.size() - at);
         train_batch(std::span(order_).subspan(at, count));
     }
     last_losses_ = losses_;
-    ++epochs_;
-    return end_epoch_in_any_case();
+    return last ? end_epoch_in_any_case() : finish_epoch();
+}
+
+Epoch Training::finish_epoch() {
+    for (;;) {
+        const Epoch epoch = end_epoch_in_any_case();
+        if (epoch.waiting == 0 || admit(epoch.waiting)) return epoch;
+    }
 }
 
 bool Training::in_step() {

@@ -25,14 +25,17 @@ struct Epoch {
     double training_accuracy = 0;
     double test_accuracy = 0;
     bool in_step = true;  // all replicas have the same parameters and statistics, bit for bit
+    int waiting = 0;      // processes that want to join; counted only with recover
 };
 
 class Training {
 public:
-    /// All ranks get rank 0's initial parameters.
+    /// All ranks get rank 0's parameters. A process that joins a training goes on with it.
     Training(const tutti::Communicator& comm, Dataset dataset, const TrainingOptions& options);
 
-    Epoch run_epoch();
+    /// The next epoch. Then processes that wait join, unless it is the last one.
+    Epoch run_epoch(bool last);
+    int epochs() const { return epochs_; }
     /// This rank among those that are left.
     int rank() const { return tutti_comm_rank(trainer_.comm()); }
     int size() const { return tutti_comm_size(trainer_.comm()); }
@@ -52,6 +55,13 @@ private:
     /// it has done since the last step.
     int64_t step(std::span<const Image* const> batch);
     void synchronise();
+    std::size_t steps_of_epoch() const;
+    void begin_epoch();
+    int count_waiting();
+    /// Ends the epoch, and takes in the processes that wait.
+    Epoch finish_epoch();
+    /// False: another rank was lost, so the epoch must be ended again.
+    bool admit(int newcomers);
     /// Over the ranks: loss, accuracies and the comparison of the replicas.
     Epoch end_epoch();
     /// The same, again after each loss.
@@ -71,7 +81,7 @@ private:
     std::vector<const Image*> order_;
     std::array<double, 2> losses_ = {};  // of this rank in this epoch: the sum, and the images
     std::array<double, 2> last_losses_ = {};
-    int epochs_ = 0;  // whose steps are done
+    int epochs_ = 0;  // begun
 };
 
 }  // namespace digits
