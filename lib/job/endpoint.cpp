@@ -54,6 +54,7 @@ Endpoint::Endpoint(const Config& config, const std::string& generation, bool hos
       listener_(config_, control_, assembly_, router_),
       opener_(clients_, connector_, detours_, dialer_, router_, wakeups_, leaving_),
       service_(wakeups_, clients_, opener_, assembly_),
+      beats_(heartbeat_, control_),
       departure_(control_, assembly_, transports_, detours_, dialer_, router_, opener_, service_,
                  leaving_) {}
 
@@ -73,8 +74,10 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
         generation);
     // Other ranks wait for this one, so every failure must be caught and reported.
     auto joined = catching([&]() -> Result<Joiner::Joined> {
-        if (config.size > 1 && config.heartbeat_ms > 0 && !own.manual())
+        if (config.size > 1 && config.heartbeat_ms > 0 && !own.manual()) {
             TUTTI_TRY(own.heartbeat_timer_.open());
+            TUTTI_TRY(own.beats_.start());
+        }
         own.heartbeat_timer_.arm(now_ns());
         return joiner.join(std::move(own_store));
     });
@@ -92,6 +95,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
 
 void Endpoint::leave(Deadline deadline) {
     if (!departure_.leave_once(deadline)) return;
+    beats_.stop();
     service_.stop();
     listener_.stop();
     control_.close();
@@ -101,7 +105,9 @@ void Endpoint::leave(Deadline deadline) {
 }
 
 void Endpoint::leave_at_exit(Deadline deadline) {
-    if (!departure_.leave_once(deadline) || !service_.stop(deadline)) return;
+    if (!departure_.leave_once(deadline)) return;
+    beats_.stop();
+    if (!service_.stop(deadline)) return;
     control_.close();
     directory_.withdraw_will();
     if (!host_programs_store_) directory_.withdraw_records(deadline);

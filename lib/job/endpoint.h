@@ -162,6 +162,7 @@ private:
     ControlListener listener_;
     ChannelOpener opener_;
     ServiceThread service_;
+    BeatThread beats_;
     Departure departure_;
 };
 

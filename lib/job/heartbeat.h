@@ -19,7 +19,7 @@
 namespace tutti {
 
 /// One thread calls its functions, the one that reads the control connections. Any thread may call
-/// doubts().
+/// doubts() and is_late().
 class Heartbeat {
 public:
     /// A neighbour is silent after period_ms without a message; 0: none ever is, and there are no
@@ -53,6 +53,11 @@ public:
     int64_t due_ns() const { return due_ns_; }
     static constexpr int64_t never_ns = std::numeric_limits<int64_t>::max();
 
+    /// True if the pulse is so late that another thread must beat in its place. Any thread.
+    bool is_late(int64_t now_ns) const;
+    /// The time between two calls of is_late().
+    int64_t look_ms() const { return period_ms() / looks_per_period; }
+
     /// True if this process did not run for so long that its neighbours may call it silent, and
     /// close their connections in order. Connections that end meanwhile or shortly afterwards
     /// prove no loss.
@@ -66,8 +71,10 @@ private:
         bool overdue = false;
     };
 
+    static constexpr int64_t looks_per_period = 8;
+
     const int64_t period_ns_;
-    bool beating_ = false;
+    std::atomic<bool> beating_{false};
     int64_t next_beat_ns_ = 0;
     std::map<Rank, WatchedPeer> watched_;
     std::atomic<int64_t> due_ns_{never_ns}, doubts_until_ns_{0};

@@ -1,7 +1,9 @@
 #include "job/service_thread.h"
 
+#include <algorithm>
 #include <chrono>
 
+#include "control/tree_message.h"
 #include "os/signals.h"
 #include "wait/backoff.h"
 
@@ -82,6 +84,29 @@ void ServiceThread::serve() {
     const std::lock_guard lock(mutex_);
     serving_ = false;
     ended_.notify_all();
+}
+
+Result<> BeatThread::start() {
+    const NoSignals for_the_thread;
+    TUTTI_ASSIGN(thread_, Thread::start("the heartbeat's thread", [this] { run(); }));
+    return {};
+}
+
+void BeatThread::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    stopped_.notify_all();
+    thread_.join();
+}
+
+void BeatThread::run() {
+    const std::chrono::milliseconds pause(std::max<int64_t>(1, heartbeat_.look_ms()));
+    std::unique_lock lock(mutex_);
+    while (!stopped_.wait_for(lock, pause, [this] { return stop_; }))
+        if (heartbeat_.is_late(now_ns()))
+            links_.flood(TreeMessage{.topic = TreeMessage::Topic::beat}.encode(), nobody);
 }
 
 }  // namespace tutti

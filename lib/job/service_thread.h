@@ -1,4 +1,5 @@
-// An endpoint's service thread, and pump(), which takes its place with manual progress.
+// An endpoint's service thread, and pump(), which takes its place with manual progress; and a
+// thread that beats while the service thread is busy.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,9 @@
 #include "base/result.h"
 #include "job/assembly.h"
 #include "job/channel_opener.h"
+#include "control/control_links.h"
 #include "job/client_table.h"
+#include "job/heartbeat.h"
 #include "os/thread.h"
 #include "wait/wakeups.h"
 
@@ -48,6 +51,28 @@ private:
     std::mutex mutex_;  // guards serving_
     std::condition_variable ended_;
     bool serving_ = false;  // the thread has not ended
+    Thread thread_;
+};
+
+/// Beats while the service thread does not: that may be inside a completion callback of the
+/// program, or wait for Python's lock, for longer than the heartbeat. The rank is alive then.
+class BeatThread {
+public:
+    BeatThread(const Heartbeat& heartbeat, ControlLinks& links)
+        : heartbeat_(heartbeat), links_(links) {}
+
+    Result<> start();
+    /// Waits until the thread has ended, which is at once.
+    void stop();
+
+private:
+    void run();
+
+    const Heartbeat& heartbeat_;
+    ControlLinks& links_;
+    std::mutex mutex_;  // guards stop_
+    std::condition_variable stopped_;
+    bool stop_ = false;
     Thread thread_;
 };
 

@@ -66,6 +66,33 @@ TEST_CASE("request: its callback may start nothing and wait for nothing") {
     }));
 }
 
+TEST_CASE("request: a callback that takes longer than the heartbeat is no silence of its rank") {
+    constexpr int64_t heartbeat_ms = 200;
+    constexpr std::chrono::milliseconds longer(4 * heartbeat_ms);
+    Job job{3, "tcp"};
+    job.change = [&](Config& config) { config.heartbeat_ms = heartbeat_ms; };
+    expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
+        // Rank 1 sets its callback before the barrier can end.
+        if (rank != 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        Call barrier;
+        barrier.collective = Collective::barrier;
+        auto request = comm.calls().start(barrier, -1, -1, nullptr, nullptr);
+        if (!request) return request.error().message;
+        std::atomic<bool> called{false};
+        const bool set = (*request)->completion.set_callback([&](Code) {
+            if (rank == 1) std::this_thread::sleep_for(longer);
+            called = true;
+        });
+        if (!set) called = true;
+        // No thread waits, so the service thread finishes the operation and calls back.
+        while (!called) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (!comm.progress().wait(**request, lost_ms)) return "the barrier did not end";
+        std::vector<float> x(10, 1.0f);
+        const auto after = comm.calls().run(sum_of(x.size()), x.data(), x.data());
+        return after ? "" : after.error().message;
+    }));
+}
+
 TEST_CASE("request: who tests it does not wait for a callback that runs") {
     expect_no_problem(run(Job{1}, [](Communicator& comm, Rank) -> std::string {
         Request request;

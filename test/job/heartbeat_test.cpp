@@ -143,3 +143,15 @@ TEST_CASE("heartbeat: a process doubts itself after a stop that may have looked 
     rank.run(200 * ms);
     CHECK_FALSE(rank.heartbeat.doubts(rank.now));
 }
+
+TEST_CASE("heartbeat: another thread beats while the pulse is late, and not otherwise") {
+    BeatingRank rank;
+    for (int i = 0; i < 50; ++i) {
+        rank.run(97 * ms);
+        CHECK_FALSE(rank.heartbeat.is_late(rank.now));
+    }
+    rank.stop(400 * ms);
+    CHECK(rank.heartbeat.is_late(rank.now));
+    CHECK_FALSE(Heartbeat(1000).is_late(rank.now));
+    CHECK(rank.heartbeat.look_ms() == 125);
+}
