@@ -20,8 +20,9 @@ Result<> tutti_trainer::check_admits() const {
     return {};
 }
 
-// What tutti_parallelize does on the newcomers. On an error the others' operations end, too.
-Result<Comm> tutti_trainer::meet(int newcomers) {
+// The newcomers make the same collective calls in tutti_parallelize. On an error the others'
+// operations end, too.
+Result<Comm> tutti_trainer::grown_comm(int newcomers) {
     TRAINER_ASSIGN(Comm larger, replicas_.comm.grown_by(newcomers));
     const Result<> met = contain([&]() -> Result<> {
         TRAINER_TRY(agree(larger, replicas_.local(), {}));
@@ -36,7 +37,7 @@ Result<Comm> tutti_trainer::meet(int newcomers) {
 // newcomers are ranks like all others, whose loss is recovered from.
 Result<> tutti_trainer::admit(int newcomers) {
     TRAINER_TRY(check_admits());
-    Result<Comm> larger = contain([&] { return meet(newcomers); });
+    Result<Comm> larger = contain([&] { return grown_comm(newcomers); });
     const Result<bool> all = replicas_.comm.all_say(larger.has_value());
     if (!all) return recover_after(tl::unexpected<Error>(all.error()));
     if (!*all) {

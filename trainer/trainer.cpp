@@ -21,7 +21,8 @@ Result<> tutti_trainer::sync_together() {
     if (!steps_.recovery() || ranks.size() == 1) return synced;
     if (!synced) ranks.abort_after(synced.error());
     TRAINER_ASSIGN(const bool all, ranks.all_say(synced.has_value()));
-    if (synced && !all) return fail(TUTTI_ERR_REVOKED, "synchronisation: it failed on another rank");
+    if (synced && !all)
+        return fail(TUTTI_ERR_REVOKED, "synchronisation: it failed on another rank");
     return synced;
 }
 

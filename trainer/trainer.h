@@ -55,7 +55,7 @@ private:
     Result<> sync_together();
     Result<> agree_on_recovery(bool recovers);
     Result<> check_admits() const;
-    Result<tutti::trainer::Comm> meet(int newcomers);
+    Result<tutti::trainer::Comm> grown_comm(int newcomers);
     std::string model_signature() const;
     Result<> load_once(const std::string& path, const tutti_checkpoint_opts* opts);
     /// After a loss in a call between two steps: goes on with the ranks left, and returns

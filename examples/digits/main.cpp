@@ -40,9 +40,10 @@ void add_options(CLI::App& app, Options& o) {
                    "seed of the weights and of the order of images (default 1)");
     app.add_option("--data", o.data,
                    "file of the images (default: the digits.csv.gz of this example)");
-    app.add_flag("--recover", o.training.recover,
-                 "go on with the ranks that are left when a rank is lost, and take in processes that "
-                 "join");
+    app.add_flag(
+        "--recover", o.training.recover,
+        "go on with the ranks that are left when a rank is lost, and take in processes that "
+        "join");
     app.add_option("--curve", o.curve, "write epoch,loss,accuracy to this file");
     app.add_option("--min-accuracy", o.min_accuracy,
                    "fail below this test accuracy (default 0.95)");
@@ -98,9 +99,10 @@ int train(const Options& o) {
 int main(int argc, char** argv) {
     try {
         Options options;
-        CLI::App app("Trains a small network on handwritten digits; run it with tutti-run. A process "
-                     "with TUTTI_JOIN=1 joins a training that runs with --recover.",
-                     "digits");
+        CLI::App app(
+            "Trains a small network on handwritten digits; run it with tutti-run. A process "
+            "with TUTTI_JOIN=1 joins a training that runs with --recover.",
+            "digits");
         add_options(app, options);
         CLI11_PARSE(app, argc, argv);
         options.training.dag = options.execution == "dag";

@@ -402,14 +402,14 @@ TUTTI_API tutti_status tutti_trainer_set_recovery(tutti_trainer* trainer,
  *  trainer goes on with the ranks that are left. Ranks that are in a step take part there. Then
  *  the program repeats all that it has done since the last finished step. */
 TUTTI_API tutti_status tutti_trainer_recover(tutti_trainer* trainer);
-/** Collective, between two steps, with recover: so many new processes (tutti_comm_grow) join the ranks
- *  that train, and get their state. A newcomer makes its communicator with the setting join, then
- *  calls tutti_parallelize with it, tutti_trainer_set_recovery and tutti_trainer_init_sync, which it
- *  repeats after PEER_LOST. Ranks keep their numbers; tutti_trainer_comm has the newcomers after
- *  them. Then the program brings the newcomers to its own place, for example by a broadcast of the
- *  epoch. If the newcomers do not come, or declare another model, the call fails on all ranks, and
- *  the trainer goes on as it was. PEER_LOST: a rank was lost before the newcomers were in; the
- *  trainer goes on with those that are left. */
+/** Collective, between two steps, with recover: so many new processes (tutti_comm_grow) join the
+ *  ranks that train, and get their state. A newcomer makes its communicator with the setting join,
+ *  then calls tutti_parallelize with it, tutti_trainer_set_recovery and tutti_trainer_init_sync,
+ *  which it repeats after PEER_LOST. The ranks keep their numbers; tutti_trainer_comm has the
+ *  newcomers after them. A newcomer can tell its place in the training from the iteration counter.
+ *  If the newcomers do not come (TIMEOUT), or declare another model, the call fails on all ranks,
+ *  and the trainer goes on as it was. PEER_LOST: a rank was lost before the newcomers were in; the
+ *  trainer goes on with those that are left. UNSUPPORTED: it was built for a single replica. */
 TUTTI_API tutti_status tutti_trainer_admit(tutti_trainer* trainer, int newcomers);
 /** The communicator of the ranks that train, for the program's own collectives between steps. The
  *  trainer owns it and replaces it after a loss. NULL once the trainer has ended. */

@@ -35,7 +35,7 @@ tutti_status tutti_comm_leave(tutti_comm* comm) {
     return tutti::guard(comm, [&]() -> Result<> {
         TUTTI_TRY(tutti::check_member(function, comm));
         TUTTI_TRY(tutti::in_function(function, comm->impl->may_call()));
-        comm->impl->destroy(tutti::Communicator::Handle::kept);
+        comm->impl->destroy(tutti::Communicator::UserHandle::kept);
         return {};
     });
 }

@@ -167,8 +167,8 @@ void stop_waiting_for_unresponsive(Core& core) {
 
 }  // namespace
 
-void Communicator::destroy(Handle handle) {
-    if (handle == Handle::kept) core_.left = true;
+void Communicator::destroy(UserHandle handle) {
+    if (handle == UserHandle::kept) core_.left = true;
     if (core_.destroyed.exchange(true) || !core_.home.here()) return;
     // Operations that were issued finish in order; each has a deadline.
     constexpr int64_t longest_ms = 60'000;

@@ -76,8 +76,8 @@ public:
     /// Ends every pending and later operation on all ranks with `revoked`; recovery() still works.
     void revoke();
     /// kept: the program has left and still has the handle; later calls get `invalid`.
-    enum class Handle : uint8_t { gone, kept };
-    void destroy(Handle handle = Handle::gone);
+    enum class UserHandle : uint8_t { gone, kept };
+    void destroy(UserHandle handle = UserHandle::gone);
     /// For the end of the process: delivers the unsent output of finished calls, and tells the
     /// other ranks that this rank leaves. Threads inside calls stay there; nothing is freed, and no
     /// callback runs.

@@ -57,7 +57,7 @@ Heartbeat::Pulse Heartbeat::pulse(int64_t now_ns) {
 
 bool Heartbeat::is_late(int64_t now_ns) const {
     const int64_t due_ns = due_ns_;
-    return beating_ && due_ns != never_ns && now_ns - due_ns > period_ns_ / looks_per_period;
+    return beating_ && due_ns != never_ns && now_ns - due_ns > period_ns_ / checks_per_period;
 }
 
 bool Heartbeat::doubts(int64_t now_ns) const {

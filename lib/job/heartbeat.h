@@ -56,7 +56,7 @@ public:
     /// True if the pulse is so late that another thread must beat in its place. Any thread.
     bool is_late(int64_t now_ns) const;
     /// The time between two calls of is_late().
-    int64_t look_ms() const { return period_ms() / looks_per_period; }
+    int64_t beat_check_ms() const { return period_ms() / checks_per_period; }
 
     /// True if this process did not run for so long that its neighbours may call it silent, and
     /// close their connections in order. Connections that end meanwhile or shortly afterwards
@@ -71,7 +71,7 @@ private:
         bool overdue = false;
     };
 
-    static constexpr int64_t looks_per_period = 8;
+    static constexpr int64_t checks_per_period = 8;
 
     const int64_t period_ns_;
     std::atomic<bool> beating_{false};

@@ -102,7 +102,7 @@ void BeatThread::stop() {
 }
 
 void BeatThread::run() {
-    const std::chrono::milliseconds pause(std::max<int64_t>(1, heartbeat_.look_ms()));
+    const std::chrono::milliseconds pause(std::max<int64_t>(1, heartbeat_.beat_check_ms()));
     std::unique_lock lock(mutex_);
     while (!stopped_.wait_for(lock, pause, [this] { return stop_; }))
         if (heartbeat_.is_late(now_ns()))

@@ -9,9 +9,9 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "control/control_links.h"
 #include "job/assembly.h"
 #include "job/channel_opener.h"
-#include "control/control_links.h"
 #include "job/client_table.h"
 #include "job/heartbeat.h"
 #include "os/thread.h"

@@ -21,8 +21,7 @@ MAX_FUNCTION_LINES = 70
 MAX_HEADER_COLUMNS = 100
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
-LARGE_CLASSES = {
-}
+LARGE_CLASSES = {}
 # The sources of each port of a message library, which may have so many lines together (docs/how-to/new-transport.md).
 MAX_PORT_LINES = 1000
 PORTS = {

@@ -153,5 +153,5 @@ TEST_CASE("heartbeat: another thread beats while the pulse is late, and not othe
     rank.stop(400 * ms);
     CHECK(rank.heartbeat.is_late(rank.now));
     CHECK_FALSE(Heartbeat(1000).is_late(rank.now));
-    CHECK(rank.heartbeat.look_ms() == 125);
+    CHECK(rank.heartbeat.beat_check_ms() == 125);
 }

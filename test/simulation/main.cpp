@@ -81,7 +81,8 @@ int run_many(const Options& options) {
         }
     }
     fmt::print(
-        "{} seeds, {} failed, {} events; in {} runs a decision was lost with ranks that had left, in "
+        "{} seeds, {} failed, {} events; in {} runs a decision was lost with ranks that had left, "
+        "in "
         "{} data with a rank that died after its goodbye\n",
         options.to - options.from + 1, failed, events, lost_decisions, lost_data);
     return failed == 0 ? 0 : 1;

@@ -12,7 +12,8 @@ std::vector<double> after_an_epoch(int devices, bool dag) {
     tutti::Communicator alone(config);
     digits::Training training(alone, digits::load_dataset(digits::default_data_path(), 0.2, 1),
                               {.devices = devices, .dag = dag});
-    if (!training.run_epoch(true).in_step) throw std::runtime_error("the devices' parameters differ");
+    if (!training.run_epoch(true).in_step)
+        throw std::runtime_error("the devices' parameters differ");
     return training.values();
 }
 

@@ -77,7 +77,7 @@ void Growing::pause() {
     rounds_.progress.wait(stop, Deadline::after_ms(look_again_ms));
 }
 
-Bytes Growing::Meeting::encode() const {
+Bytes Growing::GrowthAttempt::encode() const {
     Error told = error.value_or(Error{.code = Code::ok});
     told.reporter = nobody;  // each rank that gets it names itself
     return ByteWriter()
@@ -89,10 +89,10 @@ Bytes Growing::Meeting::encode() const {
         .take();
 }
 
-Growing::Meeting Growing::Meeting::decode(ByteView bytes, Rank size) {
+Growing::GrowthAttempt Growing::GrowthAttempt::decode(ByteView bytes, Rank size) {
     constexpr uint32_t most = AgreementMessage::max_payload_bytes;
     ByteReader in(bytes);
-    Meeting meeting;
+    GrowthAttempt meeting;
     meeting.generation = in.get_text(most);
     meeting.store = in.get_text(most);
     const auto code = in.get<Code>();
@@ -199,7 +199,7 @@ Result<> Growing::agree_on_number() {
 
 Result<std::string> Growing::agree_on_meeting(Deadline deadline) {
     const int64_t limit_ms = core_.limit_ms(-1);
-    Meeting meeting;
+    GrowthAttempt meeting;
     if (core_.rank() == 0) {
         auto gathered = catching([&] { return gather(deadline); });
         if (gathered)
@@ -215,7 +215,7 @@ Result<std::string> Growing::agree_on_meeting(Deadline deadline) {
     const auto patience = Deadline::after_ms(limit_ms == 0 ? 0 : limit_ms + rank_0_late_ms);
     const Decision decision = rounds_.decide(call, false, patience);
     TUTTI_TRY(check_members(decision));
-    meeting = Meeting::decode(decision.payload, core_.size());
+    meeting = GrowthAttempt::decode(decision.payload, core_.size());
     if (meeting.error) return wrap(*std::move(meeting.error), grow_name);
     new_store_ = std::move(meeting.store);
     return std::move(meeting.generation);
@@ -352,7 +352,7 @@ Result<> Growing::confirm(const Result<std::shared_ptr<Communicator>>& part) {
     call.leavers = RankSet(core_.size());
     call.bits = part ? made_bit : 0;
     if (!part) {
-        Meeting failed;
+        GrowthAttempt failed;
         failed.error = part.error();
         call.payload = failed.encode();
     }
@@ -363,7 +363,7 @@ Result<> Growing::confirm(const Result<std::shared_ptr<Communicator>>& part) {
     if ((decision.bits & made_bit) != 0) return {};
     const auto told = decision.payload.empty()
                           ? std::nullopt
-                          : Meeting::decode(decision.payload, grown_size()).error;
+                          : GrowthAttempt::decode(decision.payload, grown_size()).error;
     may_pass_ = !told || may_pass(told->code, 0);
     if (told) return wrap(*told, grow_name);
     if (!part) return wrap(part.error(), grow_name);
@@ -388,8 +388,8 @@ Result<std::size_t> count_waiting(Communicator& comm) {
     std::size_t count = 0;
     const auto counted = comm.recovery().make_call(
         name, [&](const Recovery::Rounds& rounds) -> Result<std::shared_ptr<Communicator>> {
-            auto waiting = Growing(rounds, 1).count_waiting(
-                Deadline::after_ms(rounds.core.limit_ms(-1)));
+            auto waiting =
+                Growing(rounds, 1).count_waiting(Deadline::after_ms(rounds.core.limit_ms(-1)));
             if (!waiting) return wrap(std::move(waiting).error(), name);
             count = *waiting;
             return nullptr;

@@ -34,13 +34,13 @@ public:
 
 private:
     /// An attempt, as rank 0 tells the other members.
-    struct Meeting {
+    struct GrowthAttempt {
         std::string generation;
         std::string store;  // its url if rank 0 has opened it anew
         std::optional<Error> error;
 
         Bytes encode() const;
-        static Meeting decode(ByteView bytes, Rank size);
+        static GrowthAttempt decode(ByteView bytes, Rank size);
     };
     class Stop;
 

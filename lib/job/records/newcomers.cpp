@@ -23,8 +23,8 @@ constexpr uint32_t most_text_bytes = 4096;
 std::string slot_key(Rank slot) {
     return fmt::format("join/{}", slot);
 }
-/// Set before the first newcomer takes that slot, and never removed: a look at the queue ends at the
-/// first slot without it.
+/// Set before the first newcomer takes that slot, and never removed: a look at the queue ends at
+/// the first slot without it.
 std::string used_key(Rank slot) {
     return fmt::format("join/{}/used", slot);
 }

@@ -111,8 +111,8 @@ Values with_a_checkpoint(int members, int newcomers, Way way) {
 TEST_CASE("admission: newcomers go on from the others' state, bit for bit") {
     for (const Way& way : {Way{}, Way{.devices = 2}, Way{.dag = true}, Way{.external = true}})
         for (const auto& [members, newcomers] : {std::pair{2, 1}, {3, 2}}) {
-            INFO(members << " + " << newcomers << ", devices " << way.devices << ", dag "
-                         << way.dag << ", external " << way.external);
+            INFO(members << " + " << newcomers << ", devices " << way.devices << ", dag " << way.dag
+                         << ", external " << way.external);
             Found found;
             require_none(run_with_newcomers(
                 members,
@@ -190,9 +190,8 @@ TEST_CASE("admission: a newcomer that leaves before its first synchronisation is
         require(learner.ranks() == 2, "the newcomer is still there");
         found.add(learner.values());
     };
-    require_none(run_with_newcomers(2, member, 1, [](tutti::Communicator& comm) {
-        const Learner learner(comm.get(), {});
-    }));
+    require_none(run_with_newcomers(
+        2, member, 1, [](tutti::Communicator& comm) { const Learner learner(comm.get(), {}); }));
     CHECK(found.same_of(2) == with_a_checkpoint(2, 0, {}));
 }
 
