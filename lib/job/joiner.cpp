@@ -272,7 +272,8 @@ Result<> Joiner::connect_parent() {
                 call_parent(search, redial);
                 break;
             case ParentSearch::SearchStep::look_for_trouble: {
-                search.on_failure_check(watch_.trouble(has_parent_, now_ns()), deadline_.passed());
+                search.on_failure_check(watch_.trouble(has_parent_, now_ns()),
+                                        deadline_.passed() || net::wait_cancelled());
                 if (search.step() != ParentSearch::SearchStep::look_up) break;
                 const auto waited_ms = search.was_refused() ? std::nullopt : notices.due_ms();
                 if (waited_ms)

@@ -27,7 +27,7 @@ TEST_CASE("leave: the others hear of it, and shrink without the rank") {
             if (auto done = comm.calls().run(sum_of(count), x.data(), x.data()); !done)
                 return done.error().message;
             if (rank == 2) {
-                comm.destroy(Communicator::Handle::kept);
+                comm.destroy(Communicator::UserHandle::kept);
                 return sum_ends_with(comm, Code::invalid, "this rank has left the communicator");
             }
             if (auto problem = sum_ends_with(comm, Code::peer_lost, "rank 2 has left");
@@ -45,7 +45,7 @@ TEST_CASE("leave: the others hear of it, and shrink without the rank") {
 TEST_CASE("leave: works after a failure") {
     expect_no_problem(run({2, "shm"}, [](Communicator& comm, Rank) -> std::string {
         comm.abort();
-        comm.destroy(Communicator::Handle::kept);
+        comm.destroy(Communicator::UserHandle::kept);
         comm.abort();
         return sum_ends_with(comm, Code::invalid, "has left");
     }));

@@ -53,6 +53,8 @@ constexpr Row rows[] = {
      [](tutti_trainer* t) { return tutti_trainer_finish(t); }},
     {"a recovery that is not set", "recovery.recover",
      [](tutti_trainer* t) { return tutti_trainer_recover(t); }},
+    {"tutti_trainer_admit without recover", "recovery.recover is not set",
+     [](tutti_trainer* t) { return tutti_trainer_admit(t, 1); }},
     {"a buffer that there is not", "nowhere",
      [](tutti_trainer* t) {
          tutti_buffer_info info{};

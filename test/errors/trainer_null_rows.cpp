@@ -48,6 +48,7 @@ const Refusal refusals[] = {
     REFUSES(tutti_trainer_finish),
     REFUSES(tutti_trainer_set_recovery),
     REFUSES(tutti_trainer_recover),
+    REFUSES(tutti_trainer_admit),
     REFUSES(tutti_trainer_buffer_info),
     REFUSES(tutti_trainer_find),
     REFUSES(tutti_trainer_read),
