@@ -29,6 +29,11 @@ class Arrays(unittest.TestCase):
                          [f"CASE without_lost_ranks on rank {rank}" for rank in (1, 3)], done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("CASE "), 14, done.stdout + done.stderr)
 
+    def test_a_process_joins_and_ranks_leave(self):
+        done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", "--timeout", 120, HERE / "ranks" / "growing.py")
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         ["GROWTH ok: member"] * 2 + ["GROWTH ok: newcomer"], done.stdout + done.stderr)
+
     def test_processes_meet_by_handles(self):
         with tempfile.TemporaryDirectory() as folder:
             done = run(PYTHON, "-m", "tutti.run", "-n", 4, "--keep-going", "--no-prefix", "--timeout", 120,
