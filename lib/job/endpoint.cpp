@@ -72,12 +72,10 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
         {own.config_, own.identity_, own.directory_, own.wakeups_, own.control_, own.assembly_,
          own.transports_, own.connector_, own.listener_, own.service_, own},
         generation);
+    const bool beats = config.size > 1 && config.heartbeat_ms > 0 && !own.manual();
     // Other ranks wait for this one, so every failure must be caught and reported.
     auto joined = catching([&]() -> Result<Joiner::Joined> {
-        if (config.size > 1 && config.heartbeat_ms > 0 && !own.manual()) {
-            TUTTI_TRY(own.heartbeat_timer_.open());
-            TUTTI_TRY(own.beats_.start());
-        }
+        if (beats) TUTTI_TRY(own.heartbeat_timer_.open());
         own.heartbeat_timer_.arm(now_ns());
         return joiner.join(std::move(own_store));
     });
@@ -90,6 +88,10 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
     }
     own.joined_ = *std::move(joined);
     own.heartbeat_timer_.arm(now_ns());  // the beats may begin
+    if (const auto started = beats ? own.beats_.start() : Result<>(); !started)
+        log::warn(
+            "rank {} seems silent while a completion callback runs for longer than {} ms: {}",
+            config.rank, config.heartbeat_ms, started.error().message);
     return endpoint;
 }
 

@@ -173,11 +173,11 @@ Parsed parse_options(int argc, char** argv) {
     app.prefix_command();  // the first word that is no option ends the options
     add_options(app, o, elastic, assignments);
     parsed.exit_code = command_line::parse(app, argc, argv, [&] {
+        read_elastic(elastic, o);
         o.command = app.remaining();
         if (!o.command.empty() && o.command.front() == "--") o.command.erase(o.command.begin());
         if (o.command.empty()) throw CLI::RequiredError("PROGRAM");
         if (o.command.front().starts_with('-')) throw CLI::ExtrasError({o.command.front()});
-        read_elastic(elastic, o);
         if (o.hosts_act > o.ranks)
             throw CLI::ValidationError(
                 "--hosts-act",
