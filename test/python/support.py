@@ -138,10 +138,10 @@ def run_ranks(ranks, script, timeout_s=TIMEOUT_S, **env):
         return subprocess.CompletedProcess(script, code, out.read(), errors.read() + "".join(told))
 
 
-def torchrun(ranks, script, **env):
+def torchrun(ranks, script, options=(), **env):
     """The program under torch's own launcher. The launcher and all ranks import torch."""
     return run(PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--rdzv-backend", "c10d",
-               "--rdzv-endpoint", "127.0.0.1:0", HERE / "ranks" / script, **env)
+               "--rdzv-endpoint", "127.0.0.1:0", *options, HERE / "ranks" / script, **env)
 
 
 class Cases(unittest.TestCase):

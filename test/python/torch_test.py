@@ -2,7 +2,7 @@
 
 Where a program is started with FORKED or check_ranks, it is forked from a process that has imported torch: see seed.py.
 These processes import torch themselves:
-- Collectives.test_two_ranks and Names.test_the_variable_makes_it_gloo, under torch's own launcher: torchrun().
+- Collectives.test_two_ranks, Names.test_the_variable_makes_it_gloo and Elastic, under torch's own launcher: torchrun().
 - Works.test_tutti_run_starts_it and test_the_first_program, under tutti-run.
 - Those of Names.answers(), which test that import.
 - Programs with other values of variables that torch reads at the import: seed.READ_LATER.
@@ -323,6 +323,17 @@ class Again(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         print(*re.findall(r"AGAIN (.*)", done.stdout)[:1], file=sys.stderr)
         self.assertEqual(done.stdout.count("AGAIN"), 2, done.stdout + done.stderr)
+
+
+class Elastic(unittest.TestCase):
+    def test_torchs_launcher_starts_all_ranks_again_after_a_kill(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = torchrun(2, "elastic.py", ["--max-restarts", "1"], TUTTI_TEST_FOLDER=folder)
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-5000:])
+        ended = re.findall(r"ELASTIC rank (\d) attempt 1 from step (\d+)", done.stdout)
+        self.assertEqual(sorted(rank for rank, _ in ended), ["0", "1"], done.stdout)
+        # The launcher may have ended rank 0 before it had written the last step's checkpoint.
+        self.assertIn({step for _, step in ended}, ({"11"}, {"12"}), done.stdout)
 
 
 class Merging(unittest.TestCase):
