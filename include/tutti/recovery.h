@@ -1,7 +1,7 @@
 /**
  * @file recovery.h
- * @brief Calls that go on after a failure: agree, shrink, revoke and reconfigure. Part of tutti.h,
- *        which includes it.
+ * @brief Calls that go on after a failure or change the ranks: agree, shrink, revoke, grow, leave
+ *        and reconfigure. Part of tutti.h, which includes it.
  *
  * When a rank is lost, every survivor's operation ends with an error, but some survivors may have
  * finished the operation and go on to the next one. So a program that wants to go on makes these
@@ -23,7 +23,7 @@
  *
  * Errors of these three: INVALID (an argument, a second thread inside such a call, a completion
  * callback), MISMATCH (the ranks made different calls), TIMEOUT, PEER_LOST (the other ranks have
- * excluded this one), UNSUPPORTED (in a forked child), and those of making a communicator.
+ * excluded this one, or it is cut off from the majority of the ranks), UNSUPPORTED (in a forked child), and those of making a communicator.
  */
 #ifndef TUTTI_RECOVERY_H
 #define TUTTI_RECOVERY_H
@@ -64,7 +64,8 @@ TUTTI_API tutti_status tutti_comm_revoke(tutti_comm* comm);
  *  communicator's deadline (TIMEOUT: too few came). PEER_LOST: a rank of comm is lost or has left
  *  (call tutti_comm_shrink first). After any other failure of comm it returns that failure. On an
  *  error no rank of comm gets a communicator; comm stays as it is in any case, and may grow again.
- *  *larger is set with OK only. */
+ *  *larger is set with OK only. INVALID if tutti_comm_reconfigure has made comm: newcomers have no
+ *  store then. MISMATCH: the ranks gave different numbers. */
 TUTTI_API tutti_status tutti_comm_grow(tutti_comm* comm, int newcomers, tutti_comm** larger);
 /** Sets *newcomers to the number of processes that wait in the job's store to join, which a grow of
  *  that many would take at once. No other rank takes part, and each may get another number: let

@@ -37,6 +37,7 @@ struct Config {
     int64_t join_ms = -1;  // the deadline of joining, if it is not timeout_ms: no key
     /// The store that is given to a join is one that this process has opened itself: no key.
     bool shares_store = false;
+    bool by_handles = false;  // the ranks meet by handles, and not in a store: no key
     int64_t heartbeat_ms = 5000;  // 0: off
     std::size_t unexpected_bytes = std::size_t{64} << 20;
     std::size_t window_bytes = std::size_t{64} << 20;

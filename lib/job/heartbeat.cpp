@@ -30,7 +30,7 @@ void Heartbeat::note_message(Rank peer, int64_t now_ns) {
 Heartbeat::Pulse Heartbeat::pulse(int64_t now_ns) {
     if (period_ns_ == 0) return {};
     if (due_ns_ != never_ns && now_ns - due_ns_ > period_ns_ / 2) {
-        doubts_until_ns_ = now_ns + doubtful_periods * period_ns_;
+        if (did_not_run(now_ns)) doubts_until_ns_ = now_ns + doubtful_periods * period_ns_;
         for (auto& [peer, watch] : watched_) watch = {now_ns, false};
     }
     Pulse pulse;
@@ -55,14 +55,21 @@ Heartbeat::Pulse Heartbeat::pulse(int64_t now_ns) {
     return pulse;
 }
 
-bool Heartbeat::is_late(int64_t now_ns) const {
+bool Heartbeat::note_running(int64_t now_ns) {
+    ran_ns_ = now_ns;
     const int64_t due_ns = due_ns_;
     return beating_ && due_ns != never_ns && now_ns - due_ns > period_ns_ / checks_per_period;
 }
 
-bool Heartbeat::doubts(int64_t now_ns) const {
+/// Neither the pulse's thread nor another one.
+bool Heartbeat::did_not_run(int64_t now_ns) const {
     const int64_t due_ns = due_ns_;
-    return (due_ns != never_ns && now_ns - due_ns > period_ns_ / 2) || now_ns < doubts_until_ns_;
+    if (due_ns == never_ns) return false;
+    return now_ns - std::max(due_ns, ran_ns_.load()) > period_ns_ / 2;
+}
+
+bool Heartbeat::doubts(int64_t now_ns) const {
+    return beating_ && (did_not_run(now_ns) || now_ns < doubts_until_ns_);
 }
 
 }  // namespace tutti

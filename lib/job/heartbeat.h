@@ -19,7 +19,7 @@
 namespace tutti {
 
 /// One thread calls its functions, the one that reads the control connections. Any thread may call
-/// doubts() and is_late().
+/// doubts().
 class Heartbeat {
 public:
     /// A neighbour is silent after period_ms without a message; 0: none ever is, and there are no
@@ -53,9 +53,10 @@ public:
     int64_t due_ns() const { return due_ns_; }
     static constexpr int64_t never_ns = std::numeric_limits<int64_t>::max();
 
-    /// True if the pulse is so late that another thread must beat in its place. Any thread.
-    bool is_late(int64_t now_ns) const;
-    /// The time between two calls of is_late().
+    /// Another thread of this process runs. True if the pulse is so late that this thread must beat
+    /// in its place. For that thread alone.
+    bool note_running(int64_t now_ns);
+    /// The time between two calls of note_running().
     int64_t beat_check_ms() const { return period_ms() / checks_per_period; }
 
     /// True if this process did not run for so long that its neighbours may call it silent, and
@@ -77,7 +78,10 @@ private:
     std::atomic<bool> beating_{false};
     int64_t next_beat_ns_ = 0;
     std::map<Rank, WatchedPeer> watched_;
+    bool did_not_run(int64_t now_ns) const;
+
     std::atomic<int64_t> due_ns_{never_ns}, doubts_until_ns_{0};
+    std::atomic<int64_t> ran_ns_{0};  // another thread
 };
 
 }  // namespace tutti

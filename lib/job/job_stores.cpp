@@ -14,7 +14,7 @@ namespace tutti::job_stores {
 namespace {
 
 constexpr int64_t take_over_ms = 5000;
-constexpr int64_t look_for_others_ms = 100;
+constexpr int64_t look_for_others_ms = 300;
 
 // Rank 0 serves the tcp store to later communicators too, so an opened store stays open until the
 // process ends. A forked child opens its own store, because both processes would use one
@@ -72,8 +72,8 @@ Result<std::shared_ptr<Store>> take_over(const Config& config, Deadline deadline
     own.store_hosted = false;
     Config others = config;
     others.store_hosted = others.store_in_job = true;
-    for (const auto patience = Deadline::after_ms(deadline.left_ms(take_over_ms));;) {
-        // A single place is not retried: another round follows.
+    const auto patience = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(take_over_ms)));
+    for (;;) {
         if (auto found = open_anew(others, Deadline::after_ms(look_for_others_ms))) return found;
         auto served = open(own, patience);
         if (served) return served;

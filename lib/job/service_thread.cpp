@@ -105,7 +105,7 @@ void BeatThread::run() {
     const std::chrono::milliseconds pause(std::max<int64_t>(1, heartbeat_.beat_check_ms()));
     std::unique_lock lock(mutex_);
     while (!stopped_.wait_for(lock, pause, [this] { return stop_; }))
-        if (heartbeat_.is_late(now_ns()))
+        if (heartbeat_.note_running(now_ns()))
             links_.flood(TreeMessage{.topic = TreeMessage::Topic::beat}.encode(), nobody);
 }
 

@@ -58,8 +58,7 @@ private:
 /// program, or wait for Python's lock, for longer than the heartbeat. The rank is alive then.
 class BeatThread {
 public:
-    BeatThread(const Heartbeat& heartbeat, ControlLinks& links)
-        : heartbeat_(heartbeat), links_(links) {}
+    BeatThread(Heartbeat& heartbeat, ControlLinks& links) : heartbeat_(heartbeat), links_(links) {}
 
     Result<> start();
     /// Waits until the thread has ended, which is at once.
@@ -68,7 +67,7 @@ public:
 private:
     void run();
 
-    const Heartbeat& heartbeat_;
+    Heartbeat& heartbeat_;
     ControlLinks& links_;
     std::mutex mutex_;  // guards stop_
     std::condition_variable stopped_;

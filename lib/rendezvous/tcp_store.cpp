@@ -316,7 +316,9 @@ Result<std::unique_ptr<Store>> serve(const StoreOptions& options,
         if (!started && started.error().code == Code::invalid)
             return tl::unexpected<Error>(std::move(started.error()));
         if (!started) {
-            if (!first) first = std::move(started.error());
+            // A place that is taken is on this host: the caller may look for its server.
+            if (!first || started.error().sys_errno == EADDRINUSE)
+                first = std::move(started.error());
             continue;
         }
         auto store = std::make_unique<TcpStore>(options, at, std::move(*started));
@@ -333,10 +335,13 @@ Result<std::unique_ptr<Store>> find(const StoreOptions& options,
     const int64_t start_ns = now_ns();
     for (;;) {
         std::optional<Error> last;
+        auto places_left = static_cast<int64_t>(places.size());
         for (const net::HostPort& at : places) {
             auto store = std::make_unique<TcpStore>(options, at, nullptr);
-            const auto patience =
-                Deadline::after_ms(std::max<int64_t>(1, options.deadline.left_ms(try_place_ms)));
+            const int64_t share_ms =
+                options.deadline.left_ms(try_place_ms * places_left) / places_left;
+            --places_left;
+            const auto patience = Deadline::after_ms(std::max<int64_t>(1, share_ms));
             auto reached = store->reach(patience, false);
             if (reached) return store;
             if (reached.error().code == Code::auth) return tl::unexpected(reached.error());

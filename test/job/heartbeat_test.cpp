@@ -148,10 +148,26 @@ TEST_CASE("heartbeat: another thread beats while the pulse is late, and not othe
     BeatingRank rank;
     for (int i = 0; i < 50; ++i) {
         rank.run(97 * ms);
-        CHECK_FALSE(rank.heartbeat.is_late(rank.now));
+        CHECK_FALSE(rank.heartbeat.note_running(rank.now));
     }
     rank.stop(400 * ms);
-    CHECK(rank.heartbeat.is_late(rank.now));
-    CHECK_FALSE(Heartbeat(1000).is_late(rank.now));
+    CHECK(rank.heartbeat.note_running(rank.now));
+    CHECK_FALSE(Heartbeat(1000).note_running(rank.now));
     CHECK(rank.heartbeat.beat_check_ms() == 125);
+}
+
+TEST_CASE("heartbeat: a rank doubts nothing while another of its threads runs") {
+    BeatingRank busy, stopped;
+    for (int i = 0; i < 40; ++i) {
+        busy.stop(125 * ms);
+        busy.heartbeat.note_running(busy.now);
+    }
+    stopped.stop(5 * second);
+    CHECK_FALSE(busy.heartbeat.doubts(busy.now));
+    CHECK(stopped.heartbeat.doubts(stopped.now));
+    busy.run(10 * ms);
+    stopped.run(10 * ms);
+    CHECK_FALSE(busy.heartbeat.doubts(busy.now));
+    CHECK(stopped.heartbeat.doubts(stopped.now));
+    CHECK(busy.silent.empty());
 }

@@ -17,6 +17,7 @@ namespace {
 constexpr std::string_view grow_name = "tutti_comm_grow";
 constexpr std::size_t meeting_bytes = 12;
 constexpr int64_t tell_newcomers_ms = 2000;
+constexpr int64_t store_answer_ms = 5000;
 constexpr int64_t look_again_ms = 20;  // in the queue, while newcomers are missing
 constexpr int64_t failure_comes_ms = 1000;
 constexpr int64_t present_ms = 5000;  // for the newcomers to begin to join
@@ -41,6 +42,16 @@ bool is_same_number(uint64_t bits) {
 int64_t meeting_limit_ms(const Config& config) {
     return config.timeout_ms == 0 ? longest_meeting_ms
                                   : std::min(config.timeout_ms, longest_meeting_ms);
+}
+
+/// For one request to the store.
+Deadline soon_within(Deadline deadline) {
+    return Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(store_answer_ms)));
+}
+
+/// A store that does not answer, although there is time, is on a silent host.
+bool is_gone(const Error& error, Deadline deadline) {
+    return !deadline.passed() && (error.code == Code::peer_lost || error.code == Code::timeout);
 }
 
 /// For errors of agreements.
@@ -258,11 +269,15 @@ Result<> Growing::take_over_store(Deadline deadline) {
 
 // If the process that serves a tcp store has ended, this rank serves it anew.
 Result<std::string> Growing::gather(Deadline deadline) {
+    const net::CancelWaitsWhen over(core_.failure_protocol.ended());
     TUTTI_TRY(open_store(deadline));
     for (;;) {
         auto gathered = gather_in_store(deadline);
-        const bool store_is_gone = !gathered && gathered.error().code == Code::peer_lost;
-        if (!store_is_gone || stopped() || deadline.passed()) return gathered;
+        if (gathered) return gathered;
+        if (stopped())
+            return fail(Code::aborted, "a rank was lost, or aborted the communicator")
+                .on(core_.rank());
+        if (!is_gone(gathered.error(), deadline)) return gathered;
         TUTTI_TRY(take_over_store(deadline));
     }
 }
@@ -271,10 +286,9 @@ Result<std::size_t> Growing::count_waiting(Deadline deadline) {
     TUTTI_TRY(open_store(deadline));
     for (;;) {
         NewcomerQueue queue(*store_, RankOwner::this_process(machine_id()));
-        const auto waiting = queue.find_waiting(most_newcomers, deadline);
+        const auto waiting = queue.find_waiting(most_newcomers, soon_within(deadline));
         if (waiting) return waiting->size();
-        if (waiting.error().code != Code::peer_lost || deadline.passed())
-            return tl::unexpected(waiting.error());
+        if (!is_gone(waiting.error(), deadline)) return tl::unexpected(waiting.error());
         TUTTI_TRY(take_over_store(deadline));
     }
 }
@@ -284,12 +298,13 @@ Result<std::string> Growing::gather_in_store(Deadline deadline) {
     NewcomerQueue queue(*store_, RankOwner::this_process(machine_id()));
     const auto wanted = static_cast<std::size_t>(newcomers_);
     for (; !stopped(); pause()) {
-        TUTTI_ASSIGN(const auto waiting, queue.find_waiting(wanted, deadline));
+        const Deadline soon = soon_within(deadline);
+        TUTTI_ASSIGN(const auto waiting, queue.find_waiting(wanted, soon));
         came_ = std::max(came_, waiting.size());
         if (waiting.size() == wanted) {
             std::string generation = fmt::format("g{}.{}", meeting_, ++attempts_);
-            TUTTI_TRY(store_->set(attempt_key(), generation, deadline));
-            TUTTI_TRY(queue.seat(waiting, generation, core_.size(), deadline));
+            TUTTI_TRY(store_->set(attempt_key(), generation, soon));
+            TUTTI_TRY(queue.seat(waiting, generation, core_.size(), soon));
             TUTTI_ASSIGN(const bool present, all_present(generation, deadline));
             if (present) return generation;
         }
@@ -339,8 +354,8 @@ Result<std::shared_ptr<Communicator>> Growing::join_meeting() {
     config.size = grown_size();
     config.join_ms = meeting_limit_ms(config);
     config.shares_store = !core_.endpoint->has_program_store();
-    TUTTI_TRY(open_store(Deadline::after_ms(config.join_ms)));
     const net::CancelWaitsWhen over(core_.failure_protocol.ended());
+    TUTTI_TRY(open_store(Deadline::after_ms(config.join_ms)));
     return catching([&] { return Communicator::join(std::move(config), generation_, store_); });
 }
 
@@ -372,6 +387,20 @@ Result<> Growing::confirm(const Result<std::shared_ptr<Communicator>>& part) {
         .on(core_.rank());
 }
 
+namespace {
+
+Result<> check_store(std::string_view name, const Config& config) {
+    if (!config.by_handles) return {};
+    return fail(Code::invalid,
+                "{}: the processes of this communicator have met by handles, so there is no store "
+                "in which newcomers could find it",
+                name)
+        .advice("call tutti_comm_reconfigure with the new processes' handles")
+        .on(config.rank);
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Communicator>> grow(Communicator& comm, Rank newcomers) {
     return comm.recovery().make_call(
         grow_name, [&](const Recovery::Rounds& rounds) -> Result<std::shared_ptr<Communicator>> {
@@ -379,6 +408,7 @@ Result<std::shared_ptr<Communicator>> grow(Communicator& comm, Rank newcomers) {
                 return fail(Code::invalid, "{}: {} is no number of newcomers", grow_name, newcomers)
                     .advice("give a number from 1 to {}", most_newcomers)
                     .on(comm.rank());
+            TUTTI_TRY(check_store(grow_name, rounds.core.config()));
             return Growing(rounds, newcomers).run();
         });
 }
@@ -438,25 +468,31 @@ Result<std::shared_ptr<Communicator>> join_running_job(Config config,
     if (config.refused) return tl::unexpected(*config.refused);
     const Deadline deadline = Deadline::after_ms(config.timeout_ms);
     config.join = false;
+    const std::string doing = fmt::format("could not join job '{}'", config.job);
     std::optional<Error> last;
     int refusals = 0;
     // Kept from one attempt to the next: a directory forgets notices when their writer closes it.
     std::shared_ptr<Store> store = own_store;
     for (;;) {
         if (!store) {
-            TUTTI_ASSIGN(store, open_running_store(config, deadline));
+            auto opened = open_running_store(config, deadline);
+            if (!opened && opened.error().code == Code::peer_lost && !deadline.passed()) {
+                net::poll_serving(nullptr, queue_again_ms);
+                continue;
+            }
+            if (!opened) return wrap(std::move(opened).error(), doing);
+            store = *std::move(opened);
         }
         auto seat = Newcomer(*store, RankOwner::this_process(machine_id())).take_seat(deadline);
         // The process that served the store has ended. A member may serve it anew.
-        if (!seat && seat.error().code == Code::peer_lost && !own_store && !deadline.passed()) {
+        if (!seat && is_gone(seat.error(), deadline) && !own_store) {
             store.reset();
             net::poll_serving(nullptr, queue_again_ms);
             continue;
         }
         if (!seat) {
             if (last) seat.error().message += fmt::format("; the last attempt: {}", last->message);
-            return wrap(std::move(seat).error(),
-                        fmt::format("could not join job '{}'", config.job));
+            return wrap(std::move(seat).error(), doing);
         }
         auto part = take_part(config, *seat, store);
         if (part && *part) return part;

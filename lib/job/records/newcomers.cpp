@@ -18,12 +18,13 @@ constexpr uint32_t present_format = 1;
 constexpr std::size_t id_bytes = 12;
 constexpr int64_t look_ms = 1000;  // between checks that the ticket is still in the store
 constexpr int64_t tidy_ms = 1000;
+constexpr int64_t answer_ms = 5000;  // a store that takes longer is on a silent host
 constexpr uint32_t most_text_bytes = 4096;
 
 std::string slot_key(Rank slot) {
     return fmt::format("join/{}", slot);
 }
-/// Set before the first newcomer takes that slot, and never removed: a look at the queue ends at
+/// Set before the first newcomer takes that slot, and not removed: a look at the queue ends at
 /// the first slot without it.
 std::string used_key(Rank slot) {
     return fmt::format("join/{}/used", slot);
@@ -100,8 +101,8 @@ Result<> Newcomer::queue(Deadline deadline) {
     // A store that notices the end of this process tells the root.
     TUTTI_ASSIGN(will_, store_.set_will(end_key_of(ticket_), "", deadline));
     for (Rank slot = 0; slot < most_newcomers; ++slot) {
-        TUTTI_ASSIGN(const bool first, store_.claim(used_key(slot), "", existing, deadline));
-        (void)first;
+        if (auto noted = store_.claim(used_key(slot), "", existing, deadline); !noted)
+            return tl::unexpected(std::move(noted).error());
         TUTTI_ASSIGN(const bool mine,
                      store_.claim(slot_key(slot), ticket_.encode(), existing, deadline));
         if (!mine) continue;
@@ -148,10 +149,11 @@ Result<NewcomerSeat> Newcomer::take_seat(Deadline deadline) {
                 .advice(
                     "let all members call tutti_comm_grow, compare TUTTI_JOB and TUTTI_STORE with "
                     "theirs, or raise TUTTI_TIMEOUT_MS");
-        TUTTI_ASSIGN(const bool queued, is_queued(deadline));
+        const auto soon = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(answer_ms)));
+        TUTTI_ASSIGN(const bool queued, is_queued(soon));
         if (queued) continue;
-        TUTTI_ASSIGN(const auto seated, store_.try_get(seat_key(), deadline));
-        if (!seated) TUTTI_TRY(queue(deadline));
+        TUTTI_ASSIGN(const auto seated, store_.try_get(seat_key(), soon));
+        if (!seated) TUTTI_TRY(queue(soon));
     }
 }
 
@@ -176,7 +178,8 @@ Result<std::vector<NewcomerQueue::QueuedTicket>> NewcomerQueue::find_waiting(std
         TUTTI_ASSIGN(const auto text, store_.try_get(slot_key(slot), deadline));
         if (!text) {
             TUTTI_ASSIGN(const auto used, store_.try_get(used_key(slot), deadline));
-            if (!used) break;
+            // A directory forgets the keys of a process that has closed it.
+            if (!used && !store_.forgets()) break;
             continue;
         }
         const auto ticket = Ticket::decode(*text);
