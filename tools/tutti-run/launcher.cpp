@@ -72,6 +72,7 @@ struct Launcher::RankProcess {
     bool running = true;     // not reaped yet
     bool watched = true;     // the guardian watches its group
     bool dismissed = false;  // told to end, because the job ends before it could join
+    Deadline kill_deadline;  // if so
 };
 
 struct Launcher::Ready {
@@ -372,40 +373,54 @@ void Launcher::on_exit(RankProcess& process) {
 }
 
 void Launcher::on_failure(int rank, int exit_code, const std::string& how) {
-    if (may_replace()) return replace(fmt::format("rank {} {}", rank, how));
-    if (!first_failure_) first_failure_ = Failure{rank, exit_code};
     if (hung_up_ && exit_code == exit_signal_base + SIGHUP) interrupted_by_ = SIGHUP;
+    if (may_go_on()) return replace(fmt::format("rank {} {}", rank, how));
+    if (!first_failure_) first_failure_ = Failure{rank, exit_code};
     if (ending_) return;  // tutti-run has told the rank to end
     std::string text = fmt::format("rank {} {}", rank, how);
-    if (options_.keep_going || running_ == 0) {
+    if (options_.keep_going || finishing_ || running_ == 0) {
         say(text);
         return;
     }
     end_ranks(text + "; ending the other ranks");
 }
 
-// Whether the job goes on without a rank that has failed.
-bool Launcher::may_replace() const {
-    if (!options_.elastic || ending_ || interrupted_by_ != 0) return false;
-    return finishing_ ? running_ > 0 : running_ >= options_.elastic->least;
+// Whether the job goes on without a rank that has failed: enough members are left. A process that
+// waits to join is none.
+bool Launcher::may_go_on() const {
+    if (!options_.elastic || ending_ || finishing_ || interrupted_by_ != 0) return false;
+    int members = running_;
+    for (const pid_t pid : find_waiting_())
+        if (find_by_group(pid) != nullptr) --members;
+    return members >= options_.elastic->least;
+}
+
+// The process that waits may be a child of the program that was started.
+Launcher::RankProcess* Launcher::find_by_group(pid_t pid) const {
+    const pid_t group = ::getpgid(pid);
+    for (const auto& process : processes_)
+        if (process->running && process->pid == group) return process.get();
+    return nullptr;
 }
 
 void Launcher::replace(const std::string& failure) {
-    const int most = options_.elastic->most + options_.elastic->newcomers;
-    if (finishing_ || started_ >= most) return say(fmt::format("{}; {} go on", failure, running_));
+    if (started_ >= options_.elastic->most + options_.elastic->newcomers)
+        return say(fmt::format("{}; {} go on", failure, running_));
     say(fmt::format("{}; {} go on, and process {} joins them", failure, running_, started_));
     if (const Result<> started = start_rank(started_); !started)
-        report_start_failure(started.error());
+        console_.say(error_text(started.error()) + "; the job continues");
 }
 
 // The ranks do not take them in any more.
 void Launcher::dismiss_waiting() {
-    for (const pid_t pid : find_waiting_())
-        for (const auto& process : processes_)
-            if (process->running && process->pid == pid && process->rank >= options_.ranks) {
-                process->dismissed = true;
-                ::kill(-pid, SIGTERM);
-            }
+    for (const pid_t pid : find_waiting_()) {
+        RankProcess* const process = find_by_group(pid);
+        if (process == nullptr || process->rank < options_.ranks) continue;
+        const bool first = !std::exchange(process->dismissed, true);
+        if (first) process->kill_deadline = after_s(std::max(1e-3, options_.grace_s));
+        if (first || process->kill_deadline.passed())
+            ::kill(-process->pid, first ? SIGTERM : SIGKILL);
+    }
 }
 
 void Launcher::end_ranks(const std::string& why) {

@@ -29,9 +29,9 @@ Deadline after_s(double seconds);
 
 class Launcher {
 public:
-    /// job_deadline: the deadline of the whole job, which may have more gangs than this one.
     /// The processes that wait to join the job.
     using FindWaiting = std::function<std::vector<pid_t>()>;
+    /// job_deadline: the deadline of the whole job, which may have more gangs than this one.
 
     Launcher(const Options& options, const Job& job, Console& console, Deadline job_deadline,
              UniqueFd signals, Guardian guardian, Descendants descendants,
@@ -79,7 +79,8 @@ private:
     void read_last_output(RankProcess& process);
     void forget_empty_groups();
     void on_failure(int rank, int exit_code, const std::string& how);
-    bool may_replace() const;
+    bool may_go_on() const;
+    RankProcess* find_by_group(pid_t pid) const;
     void replace(const std::string& failure);
     void dismiss_waiting();
     void end_ranks(const std::string& why);

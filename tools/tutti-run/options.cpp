@@ -44,7 +44,8 @@ ELASTIC JOBS
   With --elastic MIN:MAX the job goes on when a rank fails, as long as MIN ranks live. tutti-run
   starts a new process for it, so that MAX live. A new process has TUTTI_JOIN=1, no rank, and the
   next free number in the prefix: the job's ranks take it in with tutti_comm_grow. After a rank has
-  exited with 0, tutti-run starts no more, and ends those that still wait to join.
+  exited with 0, tutti-run starts no more, and ends those that still wait to join. The failures of
+  replaced ranks do not count for the exit code.
 
 EXIT CODES
   0        every rank exited with 0
@@ -86,7 +87,7 @@ std::optional<Elastic> parse_elastic(const std::string& text) {
     return sound ? std::optional(range) : std::nullopt;
 }
 
-void read_elastic(const std::string& text, Options& o) {
+void read_elastic(const std::string& text, bool restarts_given, Options& o) {
     if (text.empty()) {
         if (o.ranks == 0) throw CLI::RequiredError("--ranks");
         return;
@@ -106,7 +107,7 @@ void read_elastic(const std::string& text, Options& o) {
     if (o.gangs > 1) refuse("it excludes --gangs", "leave out one of them");
     if (!o.store_url.empty()) refuse("it excludes --store", "leave out one of them");
     if (o.keep_going) refuse("it includes --keep-going", "leave that out");
-    if (o.restarts > 0) o.elastic->newcomers = std::exchange(o.restarts, 0);
+    if (restarts_given) o.elastic->newcomers = std::exchange(o.restarts, 0);
 }
 
 void add_options(CLI::App& app, Options& o, std::string& elastic,
@@ -173,7 +174,7 @@ Parsed parse_options(int argc, char** argv) {
     app.prefix_command();  // the first word that is no option ends the options
     add_options(app, o, elastic, assignments);
     parsed.exit_code = command_line::parse(app, argc, argv, [&] {
-        read_elastic(elastic, o);
+        read_elastic(elastic, app.count("--restarts") > 0, o);
         o.command = app.remaining();
         if (!o.command.empty() && o.command.front() == "--") o.command.erase(o.command.begin());
         if (o.command.empty()) throw CLI::RequiredError("PROGRAM");
