@@ -20,17 +20,40 @@ Result<> tutti_trainer::check_admits() const {
     return {};
 }
 
-// The newcomers make the same collective calls in tutti_parallelize. On an error the others'
-// operations end, too.
+// The newcomers make the same collective calls in tutti_parallelize and tutti_trainer_set_recovery.
+// After an error that not all ranks have, the others' operations end, too.
 Result<Comm> tutti_trainer::grown_comm(int newcomers) {
     TRAINER_ASSIGN(Comm larger, replicas_.comm.grown_by(newcomers));
     const Result<> met = contain([&]() -> Result<> {
         TRAINER_TRY(agree(larger, replicas_.local(), {}));
-        return compare_signatures(larger, model_signature());
+        TRAINER_TRY(compare_signatures(larger, model_signature(), true));
+        return agree_on_recovery(larger, true);
     });
     if (met) return larger;
-    larger.abort();
+    if (!met.error().agreed) larger.abort();
     return tl::unexpected<Error>(met.error());
+}
+
+// The members have decided against the newcomers. They know the same losses, so all of them regroup
+// or none does.
+Result<> tutti_trainer::refuse(const Result<Comm>& larger) {
+    if (larger) larger->abort();
+    Error error = larger ? Error{TUTTI_ERR_ABORTED,
+                                 -1,
+                                 -1,
+                                 "the newcomers could not join: another rank failed",
+                                 false,
+                                 "read the errors of the other ranks"}
+                         : larger.error();
+    if (replicas_.comm.has_losses()) {
+        error.status = TUTTI_ERR_REVOKED;
+        error.agreed = false;
+        return recover_after(tl::unexpected<Error>(std::move(error)));
+    }
+    // A newcomer was lost. PEER_LOST would mean that the ranks have regrouped.
+    if (error.status == TUTTI_ERR_PEER_LOST || error.status == TUTTI_ERR_REVOKED)
+        error.status = TUTTI_ERR_ABORTED;
+    return tl::unexpected<Error>(std::move(error));
 }
 
 // The members decide among themselves whether they go on with the newcomers. From then on the
@@ -40,19 +63,10 @@ Result<> tutti_trainer::admit(int newcomers) {
     Result<Comm> larger = contain([&] { return grown_comm(newcomers); });
     const Result<bool> all = replicas_.comm.all_say(larger.has_value());
     if (!all) return recover_after(tl::unexpected<Error>(all.error()));
-    if (!*all) {
-        if (larger) larger->abort();
-        const Result<> failed =
-            larger ? fail(TUTTI_ERR_ABORTED, "the newcomers could not join: another rank failed")
-                         .advice("read the errors of the other ranks")
-                   : Result<>(tl::unexpected<Error>(larger.error()));
-        return replicas_.comm.has_losses() ? recover_after(failed) : failed;
-    }
+    if (!*all) return refuse(larger);
     replicas_.comm = *std::move(larger);
     replicas_.comm.set_recovers(true);
     steps_.restart_count();
-    const Result<> agreed = contain([&] { return agree_on_recovery(true); });
-    if (!agreed && !is_loss(agreed.error())) return agreed;
     // The newcomers, too, synchronise until it succeeds.
     Result<> synced;
     do synced = recover_after(sync_together());

@@ -76,7 +76,8 @@ Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallel
         return self.assemble();
     });
     TRAINER_TRY(agree(ranks, self.replicas_.local(), built));
-    TRAINER_TRY(compare_signatures(ranks, self.model_signature()));
+    TRAINER_ASSIGN(const bool joins, compare_signatures(ranks, self.model_signature(), false));
+    self.steps_.set_has_state(!joins);
     TRAINER_TRY(number_rows(self.recorder_, self.replicas_));
     return made;
 }

@@ -19,10 +19,14 @@ Result<> tutti_trainer::sync_together() {
     Result<> synced = contain([&] { return sync_once(); });
     const Comm& ranks = replicas_.comm;
     if (!steps_.recovery() || ranks.size() == 1) return synced;
+    // After a mismatch every rank has this error, and the communicator works on.
+    if (!synced && synced.error().status == TUTTI_ERR_MISMATCH) return synced;
     if (!synced) ranks.abort_after(synced.error());
     TRAINER_ASSIGN(const bool all, ranks.all_say(synced.has_value()));
+    if (!synced && !is_loss(synced.error())) return readiness_.end_after(synced);
     if (synced && !all)
         return fail(TUTTI_ERR_REVOKED, "synchronisation: it failed on another rank");
+    if (synced) steps_.set_has_state(true);
     return synced;
 }
 
@@ -52,7 +56,7 @@ Result<> tutti_trainer::set_recovery(const tutti_trainer_recovery& options) {
     const bool recovers = options.recover != 0;
     if (recovers) TRAINER_TRY(check_recoverable(settings_, recorder_, step_sync_.has_value()));
     // The next collective call finds a loss, too, and can recover from it.
-    const Result<> agreed = agree_on_recovery(recovers);
+    const Result<> agreed = agree_on_recovery(replicas_.comm, recovers);
     if (!agreed && !(recovers && is_loss(agreed.error()))) return agreed;
     if (recovers)
         TRAINER_TRY(steps_.enable_recovery(options, memory_, replicas_, broadcast_));
@@ -62,8 +66,7 @@ Result<> tutti_trainer::set_recovery(const tutti_trainer_recovery& options) {
     return {};
 }
 
-Result<> tutti_trainer::agree_on_recovery(bool recovers) {
-    const Comm& ranks = replicas_.comm;
+Result<> tutti_trainer::agree_on_recovery(const Comm& ranks, bool recovers) {
     if (ranks.size() == 1) return {};
     TRAINER_TRY(begin_named(ranks.get(), "set recovery"));
     std::array<int, 2> least = {recovers, -static_cast<int>(recovers)};

@@ -53,9 +53,10 @@ private:
     Result<> sync_once();
     /// With recovery: fails on every rank if it fails on one.
     Result<> sync_together();
-    Result<> agree_on_recovery(bool recovers);
+    static Result<> agree_on_recovery(const tutti::trainer::Comm& ranks, bool recovers);
     Result<> check_admits() const;
     Result<tutti::trainer::Comm> grown_comm(int newcomers);
+    Result<> refuse(const Result<tutti::trainer::Comm>& larger);
     std::string model_signature() const;
     Result<> load_once(const std::string& path, const tutti_checkpoint_opts* opts);
     /// After a loss in a call between two steps: goes on with the ranks left, and returns

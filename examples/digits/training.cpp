@@ -142,7 +142,10 @@ bool Training::admit(int newcomers) {
     } catch (const tutti::Error& error) {
         if (error.status() == TUTTI_ERR_PEER_LOST) return false;
         // The newcomer has ended, or is another program: the training goes on without it.
-        if (error.status() != TUTTI_ERR_TIMEOUT && error.status() != TUTTI_ERR_INVALID) throw;
+        const bool is_newcomers = error.status() == TUTTI_ERR_TIMEOUT ||
+                                  error.status() == TUTTI_ERR_INVALID ||
+                                  error.status() == TUTTI_ERR_ABORTED;
+        if (!is_newcomers) throw;
     }
     return true;
 }

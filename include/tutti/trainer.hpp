@@ -268,7 +268,7 @@ public:
     void recover() { detail::check_trainer(tutti_trainer_recover(get())); }
     /// With spec.recover, between two steps: so many new processes join the ranks that train.
     void admit(int newcomers) { detail::check_trainer(tutti_trainer_admit(get(), newcomers)); }
-    /// The communicator of the ranks that train, the trainer's own; a loss replaces it.
+    /// The communicator of the ranks that train, the trainer's own; a loss and admit() replace it.
     tutti_comm* comm() const { return tutti_trainer_comm(get()); }
     int64_t recoveries() const { return tutti_trainer_recoveries(get()); }
     std::size_t recovery_bytes() const { return tutti_trainer_recovery_bytes(get()); }

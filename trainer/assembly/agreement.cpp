@@ -7,6 +7,8 @@
 namespace tutti::trainer {
 namespace {
 
+// In the length of rank 0's signature: its ranks train already, and the others join them.
+constexpr uint64_t admission_bit = uint64_t{1} << 63;
 // Larger than any rank, for the search of the lowest rank.
 constexpr int64_t no_rank = std::numeric_limits<int64_t>::max();
 
@@ -42,23 +44,26 @@ Result<> agree(const Comm& comm, int devices, const Result<>& own) {
     if (least[0] != no_rank)
         return fail_rank(TUTTI_ERR_INVALID, static_cast<int>(least[0]),
                          "rank {} could not build its model", least[0])
-            .advice("read the error of rank {}, which has the cause", least[0]);
+            .advice("read the error of rank {}, which has the cause", least[0])
+            .agreed();
     int64_t fewest = devices;
     TRAINER_TRY(from_call(tutti_allreduce(comm.get(), &fewest, &fewest, 1, TUTTI_INT64, TUTTI_MIN),
                           "agreement on the number of devices"));
     if (fewest != -least[1])
         return invalid("ranks have from {} to {} devices, rank {} has {}", fewest, -least[1],
                        comm.rank(), devices)
-            .advice("give every rank the same number of devices");
+            .advice("give every rank the same number of devices")
+            .agreed();
     return {};
 }
 
-Result<> compare_signatures(const Comm& comm, const std::string& signature) {
-    if (comm.size() == 1) return {};
-    auto length = static_cast<uint64_t>(signature.size());
+Result<bool> compare_signatures(const Comm& comm, const std::string& signature, bool admits) {
+    if (comm.size() == 1) return false;
+    uint64_t length = signature.size() | (admits ? admission_bit : 0);
     constexpr const char* doing = "comparison of models";
     TRAINER_TRY(from_call(tutti_broadcast(comm.get(), &length, 1, TUTTI_UINT64, 0), doing));
-    std::string first(length, '\0');
+    const bool is_admission = (length & admission_bit) != 0;
+    std::string first(length & ~admission_bit, '\0');
     if (comm.rank() == 0) first = signature;
     TRAINER_TRY(
         from_call(tutti_broadcast(comm.get(), first.data(), first.size(), TUTTI_UINT8, 0), doing));
@@ -68,11 +73,13 @@ Result<> compare_signatures(const Comm& comm, const std::string& signature) {
         from_call(tutti_allreduce(comm.get(), &other, &other, 1, TUTTI_INT64, TUTTI_MIN), doing));
     if (!differs.empty())
         return invalid("rank {} and rank 0 declare different models: {}", comm.rank(), differs)
-            .advice("declare the same model with the same options on every rank");
+            .advice("declare the same model with the same options on every rank")
+            .agreed();
     if (other != no_rank)
         return invalid("rank {} declares another model than rank 0", other)
-            .advice("read the error of rank {}, which has the difference", other);
-    return {};
+            .advice("read the error of rank {}, which has the difference", other)
+            .agreed();
+    return is_admission;
 }
 
 Result<> number_rows(ModelRecorder& recorder, const Replicas& replicas) {

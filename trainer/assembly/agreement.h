@@ -14,8 +14,8 @@ namespace tutti::trainer {
 Result<> agree(const Comm& comm, int devices, const Result<>& own);
 
 /// INVALID on every rank if one's signature is not rank 0's; the error has the first line that
-/// differs.
-Result<> compare_signatures(const Comm& comm, const std::string& signature);
+/// differs. True on every rank if rank 0 admits the others to a training.
+Result<bool> compare_signatures(const Comm& comm, const std::string& signature, bool admits);
 
 /// Numbers the rows of shards without total_rows: the shards follow one another in the order of the
 /// replicas.

@@ -22,7 +22,8 @@ Result<LossRecovery> LossRecovery::make(const tutti_trainer_recovery& options,
 Result<std::vector<RankPosition>> LossRecovery::exchange(const RankPosition& own) const {
     constexpr std::size_t words = 3;
     const Comm& comm = replicas_->comm;
-    const std::array<int64_t, words> mine = {own.finished, own.total, own.between_steps};
+    const int64_t flags = (own.between_steps ? 1 : 0) | (own.has_state ? 2 : 0);
+    const std::array<int64_t, words> mine = {own.finished, own.total, flags};
     std::vector<int64_t> all(mine.begin(), mine.end());
     all.resize(words * static_cast<std::size_t>(comm.size()));
     if (comm.size() > 1)
@@ -33,7 +34,7 @@ Result<std::vector<RankPosition>> LossRecovery::exchange(const RankPosition& own
             }));
     std::vector<RankPosition> positions;
     for (std::size_t at = 0; at < all.size(); at += words)
-        positions.push_back({all[at], all[at + 1], all[at + 2] != 0});
+        positions.push_back({all[at], all[at + 1], (all[at + 2] & 1) != 0, (all[at + 2] & 2) != 0});
     return positions;
 }
 
@@ -50,6 +51,11 @@ Result<> LossRecovery::broadcast(int root) {
 // A step needs the gradients of all ranks. So the numbers of finished steps differ by at most one.
 Result<AfterLoss> LossRecovery::level(const RankPosition& own) {
     TRAINER_ASSIGN(const std::vector<RankPosition> all, exchange(own));
+    if (std::ranges::none_of(all, [](auto& p) { return p.has_state; }))
+        return fail(TUTTI_ERR_ABORTED,
+                    "all ranks that had the training's state were lost before this one had got it")
+            .advice("start the training again from a checkpoint")
+            .agreed();
     const auto by_steps = [](const RankPosition& a, const RankPosition& b) {
         return a.finished < b.finished;
     };

@@ -15,6 +15,7 @@ struct RankPosition {
     int64_t finished = 0;        // steps, those without samples included
     int64_t total = 0;           // samples of the last finished step
     bool between_steps = false;  // in a call of the program's or the trainer's that is no step
+    bool has_state = true;       // of the training: false in a newcomer before it has got it
 };
 
 struct AfterLoss {

@@ -116,7 +116,7 @@ Result<AfterLoss> Steps::recover_from(const Error& cause, bool between_steps) {
     const Result<AfterLoss> after = contain([&]() -> Result<AfterLoss> {
         if (!between_steps) TRAINER_TRY(recovery_->restore());
         TRAINER_ASSIGN(const AfterLoss regrouped,
-                       recovery_->regroup({finished_, last_total_, between_steps}));
+                       recovery_->regroup({finished_, last_total_, between_steps, has_state_}));
         if (!regrouped.has_finished) return regrouped;
         TRAINER_TRY(count_step(regrouped.total));
         TRAINER_TRY(iteration_.load(iteration_name));

@@ -50,6 +50,8 @@ public:
     Result<AfterLoss> recover_from(const Error& cause, bool between_steps);
     /// The error of a call that the program must repeat with the ranks left.
     Error error_to_repeat(const Error& cause, const AfterLoss& after, const char* repeat) const;
+    /// A rank that joins a training has its state from its first synchronisation on.
+    void set_has_state(bool has_state) { has_state_ = has_state; }
     /// The ranks count their steps anew, because new ranks have done none.
     void restart_count() { finished_ = 0; }
     bool has_begun() const { return stream_ && stream_->in_step(); }
@@ -77,6 +79,7 @@ private:
     int64_t completed_ = 0;
     int64_t finished_ = 0;    // completed, or without samples on all ranks
     int64_t last_total_ = 0;  // samples of the last finished step
+    bool has_state_ = true;
 };
 
 }  // namespace tutti::trainer
