@@ -23,7 +23,8 @@
  *
  * Errors of these three: INVALID (an argument, a second thread inside such a call, a completion
  * callback), MISMATCH (the ranks made different calls), TIMEOUT, PEER_LOST (the other ranks have
- * excluded this one, or it is cut off from the majority of the ranks), UNSUPPORTED (in a forked child), and those of making a communicator.
+ * excluded this one, or it is cut off from the majority of the ranks), UNSUPPORTED (in a forked
+ * child), and those of making a communicator.
  */
 #ifndef TUTTI_RECOVERY_H
 #define TUTTI_RECOVERY_H

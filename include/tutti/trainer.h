@@ -389,8 +389,8 @@ typedef struct {
  *  a collective call of the trainer always means that the trainer goes on with fewer ranks and that
  *  the program makes the call again; if the trainer cannot go on, the call has another error. If
  *  some rank was between two steps (in tutti_trainer_recover, admit, sync, save, load or
- *  epoch_barrier), every rank repeats all that it has done since the last finished step. A rank whose step another
- *  rank had finished gets that rank's state, and its step returns OK. A loss in
+ *  epoch_barrier), every rank repeats all that it has done since the last finished step. A rank
+ *  whose step another rank had finished gets that rank's state, and its step returns OK. A loss in
  *  tutti_parallelize is an error as without recover; one in this call is left to the next
  *  collective call of the trainer.
  *
@@ -413,7 +413,8 @@ TUTTI_API tutti_status tutti_trainer_recover(tutti_trainer* trainer);
  *  trainer goes on with those that are left. UNSUPPORTED: it was built for a single replica. */
 TUTTI_API tutti_status tutti_trainer_admit(tutti_trainer* trainer, int newcomers);
 /** The communicator of the ranks that train, for the program's own collectives between steps. The
- *  trainer owns it, and replaces it after a loss and in tutti_trainer_admit. NULL once the trainer has ended. */
+ *  trainer owns it, and replaces it after a loss and in tutti_trainer_admit. NULL once the trainer
+ *  has ended. */
 TUTTI_API tutti_comm* tutti_trainer_comm(const tutti_trainer* trainer);
 /** The number of losses after which this trainer has gone on; -1 for NULL. */
 TUTTI_API int64_t tutti_trainer_recoveries(const tutti_trainer* trainer);
