@@ -23,6 +23,8 @@ constexpr int drain_ms = 1'000;
 constexpr int longest_poll_ms = 60'000;
 // Between two looks for processes that wait to join a job that ends.
 constexpr int dismiss_ms = 200;
+// Between two looks whether a job has members, and their number without any after which it ends.
+constexpr int member_check_ms = 1000, most_checks_without_members = 3;
 
 bool ignored(int signal) {
     struct sigaction action {};
@@ -282,7 +284,10 @@ void Launcher::on_broken(const Sink& sink) {
 
 int Launcher::poll_timeout_ms() const {
     int64_t timeout_ms = job_deadline_.left_ms(longest_poll_ms);
-    if (finishing_ && running_ > 0) timeout_ms = dismiss_deadline_.left_ms(timeout_ms);
+    if (finishing_ && running_ > 0)
+        timeout_ms = dismiss_deadline_.left_ms(timeout_ms);
+    else if (running_ > 0 && !ending_)
+        timeout_ms = member_deadline_.left_ms(timeout_ms);
     if (running_ > 0)
         timeout_ms = kill_deadline_.left_ms(timeout_ms);
     else if (!console_.writing() || told_to_end())
@@ -295,6 +300,7 @@ void Launcher::check_deadlines() {
         job_deadline_ = {};
         on_timeout();
     }
+    if (running_ > 0 && !ending_ && !finishing_ && member_deadline_.passed()) check_members();
     if (finishing_ && running_ > 0 && dismiss_deadline_.passed()) {
         dismiss_deadline_ = Deadline::after_ms(dismiss_ms);
         dismiss_waiting();
@@ -374,8 +380,9 @@ void Launcher::on_exit(RankProcess& process) {
 
 void Launcher::on_failure(int rank, int exit_code, const std::string& how) {
     if (hung_up_ && exit_code == exit_signal_base + SIGHUP) interrupted_by_ = SIGHUP;
+    last_failure_ = Failure{rank, exit_code};
     if (may_go_on()) return replace(fmt::format("rank {} {}", rank, how));
-    if (!first_failure_) first_failure_ = Failure{rank, exit_code};
+    if (!first_failure_) first_failure_ = last_failure_;
     if (ending_) return;  // tutti-run has told the rank to end
     std::string text = fmt::format("rank {} {}", rank, how);
     if (options_.keep_going || finishing_ || running_ == 0) {
@@ -389,10 +396,23 @@ void Launcher::on_failure(int rank, int exit_code, const std::string& how) {
 // waits to join is none.
 bool Launcher::may_go_on() const {
     if (!options_.elastic || ending_ || finishing_ || interrupted_by_ != 0) return false;
+    return count_members() >= options_.elastic->least;
+}
+
+int Launcher::count_members() const {
     int members = running_;
     for (const pid_t pid : find_waiting_())
         if (find_by_group(pid) != nullptr) --members;
-    return members >= options_.elastic->least;
+    return members;
+}
+
+// If the last members fail while new processes start, these wait for nothing.
+void Launcher::check_members() {
+    member_deadline_ = Deadline::after_ms(member_check_ms);
+    checks_without_members_ = count_members() > 0 ? 0 : checks_without_members_ + 1;
+    if (checks_without_members_ < most_checks_without_members) return;
+    first_failure_ = last_failure_;
+    end_ranks("no rank of the job is left that could take in the processes that wait");
 }
 
 // The process that waits may be a child of the program that was started.
@@ -404,6 +424,7 @@ Launcher::RankProcess* Launcher::find_by_group(pid_t pid) const {
 }
 
 void Launcher::replace(const std::string& failure) {
+    if (member_deadline_.never()) member_deadline_ = Deadline::after_ms(member_check_ms);
     if (started_ >= options_.elastic->most + options_.elastic->newcomers)
         return say(fmt::format("{}; {} go on", failure, running_));
     say(fmt::format("{}; {} go on, and process {} joins them", failure, running_, started_));

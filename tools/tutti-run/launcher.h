@@ -80,6 +80,8 @@ private:
     void forget_empty_groups();
     void on_failure(int rank, int exit_code, const std::string& how);
     bool may_go_on() const;
+    int count_members() const;
+    void check_members();
     RankProcess* find_by_group(pid_t pid) const;
     void replace(const std::string& failure);
     void dismiss_waiting();
@@ -102,7 +104,9 @@ private:
     int started_ = 0;         // ranks of the start, and new ones
     bool finishing_ = false;  // elastic: a rank has exited with 0
     Deadline dismiss_deadline_;
-    std::optional<Failure> first_failure_;
+    std::optional<Failure> first_failure_, last_failure_;
+    Deadline member_deadline_;  // elastic: from the first new process on
+    int checks_without_members_ = 0;
     std::optional<int> forced_exit_code_;
     int loss_exit_code_ = 0;  // not 0: output was lost, of a log or of a job that ends
     bool ending_ = false;
