@@ -78,9 +78,11 @@ int train(const Options& o) {
         }
         if (training.rank() != 0) continue;  // the lowest rank that is left reports
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-        fmt::print("epoch {:2}: loss {:.6f}, accuracy {:.1f} % training, {:.1f} % test, {:.3f} s\n",
-                   number, epoch.loss, 100 * epoch.training_accuracy, 100 * epoch.test_accuracy,
-                   seconds.count());
+        fmt::print(
+            "epoch {:2}: loss {:.6f}, accuracy {:.1f} % training, {:.1f} % test, {:.3f} s, "
+            "{} ranks\n",
+            number, epoch.loss, 100 * epoch.training_accuracy, 100 * epoch.test_accuracy,
+            seconds.count(), training.size());
         std::fflush(stdout);
         curve.add(number, epoch.loss, epoch.test_accuracy);
     }
