@@ -9,7 +9,7 @@ from ._paths import program
 
 # Options of tutti-run that take a value in the next word; test/python compares them with its --help.
 WITH_VALUE = {"-n", "--ranks", "--transport", "--hosts-act", "--env", "--timeout", "--grace", "--log-dir", "--store",
-              "--gangs", "--restarts"}
+              "--gangs", "--restarts", "--elastic"}
 
 
 def with_interpreter(arguments: list[str]) -> list[str]:
