@@ -523,3 +523,18 @@ TEST_CASE("trainer recovery: all ranks set it, or none") {
     });
     expect::no_problem(problems);
 }
+
+TEST_CASE("recovery: after a mismatch in a synchronisation all ranks go on") {
+    ranks::on_ranks(2, [](tutti::Communicator& comm) {
+        Learner learner(comm.get(), {});
+        learner.trainer.init_sync();
+        train_until(learner, 2, {});
+        if (comm.rank() == 0)
+            require_error([&] { learner.trainer.sync(); }, "epoch barrier");
+        else
+            require_error([&] { learner.trainer.epoch_barrier(); }, "trainer sync");
+        learner.trainer.sync();
+        train_until(learner, 4, {});
+        require(learner.trainer.recoveries() == 0, "the ranks have regrouped");
+    });
+}
