@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/catching.h"
 #include "base/told_error.h"
 #include "job/job_stores.h"
 #include "job/records/failure_notice.h"
