@@ -30,7 +30,7 @@ void Heartbeat::note_message(Rank peer, int64_t now_ns) {
 Heartbeat::Pulse Heartbeat::pulse(int64_t now_ns) {
     if (period_ns_ == 0) return {};
     if (due_ns_ != never_ns && now_ns - due_ns_ > period_ns_ / 2) {
-        if (did_not_run(now_ns)) doubts_until_ns_ = now_ns + doubtful_periods * period_ns_;
+        if (did_not_run(now_ns)) begin_doubts(now_ns);
         for (auto& [peer, watch] : watched_) watch = {now_ns, false};
     }
     Pulse pulse;
@@ -56,9 +56,15 @@ Heartbeat::Pulse Heartbeat::pulse(int64_t now_ns) {
 }
 
 bool Heartbeat::note_running(int64_t now_ns) {
+    // Either thread may be the first that runs again, and sees alone that neither did.
+    if (did_not_run(now_ns)) begin_doubts(now_ns);
     ran_ns_ = now_ns;
     const int64_t due_ns = due_ns_;
     return beating_ && due_ns != never_ns && now_ns - due_ns > period_ns_ / checks_per_period;
+}
+
+void Heartbeat::begin_doubts(int64_t now_ns) {
+    doubts_until_ns_ = now_ns + doubtful_periods * period_ns_;
 }
 
 /// Neither the pulse's thread nor another one.

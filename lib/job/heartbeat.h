@@ -72,14 +72,15 @@ private:
         bool overdue = false;
     };
 
+    bool did_not_run(int64_t now_ns) const;
+    void begin_doubts(int64_t now_ns);
+
     static constexpr int64_t checks_per_period = 8;
 
     const int64_t period_ns_;
     std::atomic<bool> beating_{false};
     int64_t next_beat_ns_ = 0;
     std::map<Rank, WatchedPeer> watched_;
-    bool did_not_run(int64_t now_ns) const;
-
     std::atomic<int64_t> due_ns_{never_ns}, doubts_until_ns_{0};
     std::atomic<int64_t> ran_ns_{0};  // another thread
 };

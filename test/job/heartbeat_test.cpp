@@ -171,3 +171,16 @@ TEST_CASE("heartbeat: a rank doubts nothing while another of its threads runs") 
     CHECK(stopped.heartbeat.doubts(stopped.now));
     CHECK(busy.silent.empty());
 }
+
+TEST_CASE("heartbeat: a process that was stopped doubts, whichever of its threads runs first") {
+    for (const bool other_first : {false, true}) {
+        INFO("the other thread runs first: " << other_first);
+        BeatingRank rank;
+        rank.heartbeat.note_running(rank.now);
+        rank.stop(5 * second);
+        if (other_first) rank.heartbeat.note_running(rank.now);
+        rank.run(10 * ms);
+        if (!other_first) rank.heartbeat.note_running(rank.now);
+        CHECK(rank.heartbeat.doubts(rank.now));
+    }
+}
