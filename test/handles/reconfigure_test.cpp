@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "comm/growth/growth.h"
 #include "comm/job.h"
 #include "handles/own_handles.h"
 
@@ -161,6 +162,25 @@ TEST_CASE("reconfigure: names what is wrong with the arguments") {
     // A refused call has not used its uuid.
     REQUIRE(processes.meet(0, "absent", {0}));
     refused(processes.meet(0, "absent", {0}), Code::invalid, "uuid 'absent' was used before");
+}
+
+TEST_CASE("reconfigure: newcomers have no store, so its communicators do not grow") {
+    const Processes processes("no growth", 2);
+    for (const Ranks& list : {Ranks{0}, Ranks{0, 1}}) {
+        const auto made = processes.meet_all(list.size() == 1 ? "one" : "two", same(list));
+        for (const auto& comm : made) {
+            REQUIRE(comm);
+            const auto waiting = count_waiting(**comm);
+            const auto larger = grow(**comm, 1);
+            REQUIRE_FALSE(waiting);
+            REQUIRE_FALSE(larger);
+            for (const Error& error : {waiting.error(), larger.error()}) {
+                CHECK(error.code == Code::invalid);
+                CHECK(error.message.find("have met by handles") != std::string::npos);
+            }
+        }
+        for (const auto& comm : made) (*comm)->destroy();
+    }
 }
 
 TEST_CASE("reconfigure: different lists are told at once") {

@@ -275,9 +275,7 @@ Result<std::string> Growing::gather(Deadline deadline) {
     for (;;) {
         auto gathered = gather_in_store(deadline);
         if (gathered) return gathered;
-        if (stopped())
-            return fail(Code::aborted, "a rank was lost, or aborted the communicator")
-                .on(core_.rank());
+        if (stopped()) return stop_error();
         if (!is_gone(gathered.error(), deadline)) return gathered;
         TUTTI_TRY(take_over_store(deadline));
     }
@@ -319,6 +317,10 @@ Result<std::string> Growing::gather_in_store(Deadline deadline) {
                     newcomers_ == 1 ? "it" : "them")
                 .on(core_.rank());
     }
+    return stop_error();
+}
+
+tl::unexpected<Error> Growing::stop_error() const {
     if (auto over = core_.failure_protocol.fatal_error()) return tl::unexpected(over->error);
     return fail(Code::aborted, "rank {} called tutti_comm_abort", core_.rank()).on(core_.rank());
 }
@@ -419,6 +421,7 @@ Result<std::size_t> count_waiting(Communicator& comm) {
     std::size_t count = 0;
     const auto counted = comm.recovery().make_call(
         name, [&](const Recovery::Rounds& rounds) -> Result<std::shared_ptr<Communicator>> {
+            TUTTI_TRY(check_store(name, rounds.core.config()));
             auto waiting =
                 Growing(rounds, 1).count_waiting(Deadline::after_ms(rounds.core.limit_ms(-1)));
             if (!waiting) return wrap(std::move(waiting).error(), name);

@@ -59,6 +59,7 @@ private:
     Result<> check_members(const Decision& decision) const;
     void pause();
     bool stopped() const;
+    tl::unexpected<Error> stop_error() const;
     /// The key in the store under which rank 0 keeps the present attempt's name.
     std::string attempt_key() const { return "join/" + meeting_; }
     Rank grown_size() const { return core_.size() + newcomers_; }
