@@ -98,6 +98,11 @@ public:
         const int64_t left = (at_ns_ - now_ns() + 999'999) / 1'000'000;
         return left < 0 ? 0 : left < limit_ms ? left : limit_ms;
     }
+    /// This deadline, or that in limit_ms if it comes earlier; at least a millisecond from now.
+    Deadline within_ms(int64_t limit_ms) const {
+        const int64_t left = left_ms(limit_ms);
+        return after_ms(left > 1 ? left : 1);
+    }
     int64_t at_ns() const { return at_ns_; }
 
 private:

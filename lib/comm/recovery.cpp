@@ -190,8 +190,7 @@ Shrinking::OwnPart Recovery::make(const SmallerGroup& group, NewPart& part,
         if (part.comm->size() == 1) return {};
         FailureProtocol& failures = part.comm->core_.failure_protocol;
         const net::CancelWaitsWhen over(failures.ended());
-        part.intrinsics = part.comm->core_.join_intrinsics(
-            Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(longest_join_ms))));
+        part.intrinsics = part.comm->core_.join_intrinsics(deadline.within_ms(longest_join_ms));
         if (auto cause = failures.fatal_error()) return tl::unexpected(cause->error);
         return {};
     });

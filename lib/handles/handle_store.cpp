@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "job/records/peer_directory.h"
 #include "net/socket.h"
 
 namespace tutti {
@@ -185,7 +186,7 @@ std::optional<Error> HandleStore::check_missing(Deadline patience) {
     int looks = 0;
     for (Rank rank = first_missing_; rank < meeting_.list.size() && looks < most_at_once; ++rank) {
         const auto record =
-            first_->try_get(fmt::format("{}/rank/{}", meeting_.generation, rank), patience);
+            first_->try_get(PeerDirectory::key(meeting_.generation, rank), patience);
         if (!record) break;
         if (*record) {
             if (looks == 0) first_missing_ = rank + 1;

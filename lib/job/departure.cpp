@@ -30,8 +30,7 @@ bool Departure::leave_once(Deadline deadline) {
 
 // This rank's last messages may wait for these detours.
 void Departure::finish_detours(Deadline deadline) {
-    const auto patience =
-        Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(last_detours_ms)));
+    const auto patience = deadline.within_ms(last_detours_ms);
     dialer_.end_by(patience);
     Pace pace(patience, {.sleep_us = 100});
     while (detours_.next() != nobody) {

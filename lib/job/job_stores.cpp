@@ -72,7 +72,7 @@ Result<std::shared_ptr<Store>> take_over(const Config& config, Deadline deadline
     own.store_hosted = false;
     Config others = config;
     others.store_hosted = others.store_in_job = true;
-    const auto patience = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(take_over_ms)));
+    const auto patience = deadline.within_ms(take_over_ms);
     for (;;) {
         if (auto found = open_anew(others, Deadline::after_ms(look_for_others_ms))) return found;
         auto served = open(own, patience);

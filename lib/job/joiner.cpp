@@ -102,7 +102,7 @@ Joiner::Joiner(const EndpointParts& parts, const std::string& generation)
       watch_(config_.rank, config_.size, parts.identity.machine, parts.directory, notice_) {}
 
 Deadline Joiner::store_patience() const {
-    return Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(publish_ms)));
+    return deadline_.within_ms(publish_ms);
 }
 
 // The store comes first: through it, a rank that cannot go on tells the others why.
@@ -112,7 +112,7 @@ Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
     usual_address_ = address_on_the_way(config_, deadline_);
     const auto sound = named(config_.rank, check_settings(config_, usual_address_));
     if (config_.size > 1) {
-        const auto tells = Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(tell_ms)));
+        const auto tells = deadline_.within_ms(tell_ms);
         const auto entered = enter_store(std::move(own_store), sound ? deadline_ : tells);
         if (sound) TUTTI_TRY(entered);
     } else if (own_store) {

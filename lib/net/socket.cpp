@@ -162,10 +162,7 @@ Result<UniqueFd> try_all(const std::vector<SocketAddress>& addresses, Deadline d
     Result<UniqueFd> last = fail(Code::system, "no address");
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         const bool final_one = i + 1 == addresses.size();
-        const Deadline limit =
-            final_one
-                ? deadline
-                : Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(one_of_several_ms)));
+        const Deadline limit = final_one ? deadline : deadline.within_ms(one_of_several_ms);
         last = connect_once(addresses[i], limit);
         if (last || deadline.passed() || wait_cancelled()) break;
     }

@@ -143,7 +143,7 @@ Result<uint16_t> find_port(const Config& config, const std::string& host, uint16
     while (true) {
         for (int i = 0; i < port_choices; ++i) {
             const auto port = static_cast<uint16_t>(first + i);
-            const auto probe = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(probe_ms)));
+            const auto probe = deadline.within_ms(probe_ms);
             const auto fd = net::connect_tcp({.host = host, .port = port}, {.deadline = probe});
             if (!fd) {
                 last = fd.error().message;

@@ -117,9 +117,7 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
     for (net::Redial redial;;) {
         // A server that has answered and then gone away has lost its keys, so this retries only
         // briefly.
-        const Deadline patience =
-            answered ? Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(gone_ms)))
-                     : deadline;
+        const Deadline patience = answered ? deadline.within_ms(gone_ms) : deadline;
         auto fd =
             net::connect_tcp(at_, {.deadline = patience, .keep_trying = keep_trying || answered});
         if (!fd && (answered || !keep_trying) && !deadline.passed() &&

@@ -388,8 +388,7 @@ void TcpTransport::close(Deadline deadline) {
         given_up = gone_;
     }
     changed_.notify_all();
-    const auto patience =
-        Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(gone_patience_ms)));
+    const auto patience = deadline.within_ms(gone_patience_ms);
     const auto all = open;
     for (const ConnectionPtr& connection : all) connection->begin_close(deadline);
     std::vector<pollfd> fds;

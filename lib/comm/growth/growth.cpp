@@ -18,7 +18,6 @@ namespace {
 constexpr std::string_view grow_name = "tutti_comm_grow";
 constexpr std::size_t meeting_bytes = 12;
 constexpr int64_t tell_newcomers_ms = 2000;
-constexpr int64_t store_answer_ms = 5000;
 constexpr int64_t look_again_ms = 20;  // in the queue, while newcomers are missing
 constexpr int64_t failure_comes_ms = 1000;
 constexpr int64_t present_ms = 5000;  // for the newcomers to begin to join
@@ -43,11 +42,6 @@ bool is_same_number(uint64_t bits) {
 int64_t meeting_limit_ms(const Config& config) {
     return config.timeout_ms == 0 ? longest_meeting_ms
                                   : std::min(config.timeout_ms, longest_meeting_ms);
-}
-
-/// For one request to the store.
-Deadline soon_within(Deadline deadline) {
-    return Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(store_answer_ms)));
 }
 
 /// A store that does not answer, although there is time, is on a silent host.
@@ -285,7 +279,8 @@ Result<std::size_t> Growing::count_waiting(Deadline deadline) {
     TUTTI_TRY(open_store(deadline));
     for (;;) {
         NewcomerQueue queue(*store_, RankOwner::this_process(machine_id()));
-        const auto waiting = queue.find_waiting(most_newcomers, soon_within(deadline));
+        const auto waiting =
+            queue.find_waiting(most_newcomers, deadline.within_ms(store_answer_ms));
         if (waiting) return waiting->size();
         if (!is_gone(waiting.error(), deadline)) return tl::unexpected(waiting.error());
         TUTTI_TRY(take_over_store(deadline));
@@ -297,7 +292,7 @@ Result<std::string> Growing::gather_in_store(Deadline deadline) {
     NewcomerQueue queue(*store_, RankOwner::this_process(machine_id()));
     const auto wanted = static_cast<std::size_t>(newcomers_);
     for (; !stopped(); pause()) {
-        const Deadline soon = soon_within(deadline);
+        const Deadline soon = deadline.within_ms(store_answer_ms);
         TUTTI_ASSIGN(const auto waiting, queue.find_waiting(wanted, soon));
         came_ = std::max(came_, waiting.size());
         if (waiting.size() == wanted) {
@@ -328,7 +323,7 @@ tl::unexpected<Error> Growing::stop_error() const {
 // A newcomer that publishes its record is alive. If it dies later, the others hear of it, as when a
 // job starts.
 Result<bool> Growing::all_present(const std::string& generation, Deadline deadline) {
-    const auto patience = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(present_ms)));
+    const auto patience = deadline.within_ms(present_ms);
     const FailureNotice notice(generation, 0, grown_size());
     for (Rank rank = core_.size(); rank < grown_size();) {
         if (const auto failure = notice.published(*store_)) {

@@ -18,7 +18,6 @@ constexpr uint32_t present_format = 1;
 constexpr std::size_t id_bytes = 12;
 constexpr int64_t look_ms = 1000;  // between checks that the ticket is still in the store
 constexpr int64_t tidy_ms = 1000;
-constexpr int64_t answer_ms = 5000;  // a store that takes longer is on a silent host
 constexpr uint32_t most_text_bytes = 4096;
 
 std::string slot_key(Rank slot) {
@@ -124,8 +123,7 @@ Result<NewcomerSeat> Newcomer::take_seat(Deadline deadline) {
     const int64_t start_ns = now_ns();
     TUTTI_TRY(queue(deadline));
     for (;;) {
-        auto text = store_.get(seat_key(),
-                               Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(look_ms))));
+        auto text = store_.get(seat_key(), deadline.within_ms(look_ms));
         if (text) {
             // Only this process removes its ticket: a directory store removes the files of a
             // process that leaves, and another ticket may have the same name by then.
@@ -149,7 +147,7 @@ Result<NewcomerSeat> Newcomer::take_seat(Deadline deadline) {
                 .advice(
                     "let all members call tutti_comm_grow, compare TUTTI_JOB and TUTTI_STORE with "
                     "theirs, or raise TUTTI_TIMEOUT_MS");
-        const auto soon = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(answer_ms)));
+        const auto soon = deadline.within_ms(store_answer_ms);
         TUTTI_ASSIGN(const bool queued, is_queued(soon));
         if (queued) continue;
         TUTTI_ASSIGN(const auto seated, store_.try_get(seat_key(), soon));

@@ -19,6 +19,9 @@ namespace tutti {
 /// At most so many newcomers wait at the same time, or join at once.
 inline constexpr Rank most_newcomers = 1024;
 
+/// A store that takes longer for a request is on a silent host.
+inline constexpr int64_t store_answer_ms = 5000;
+
 /// A newcomer's place in the communicator that it joins.
 struct NewcomerSeat {
     std::string generation;  // the name under which all its ranks meet
