@@ -56,12 +56,7 @@ Config config_of(const Settings& settings, const char* operation) {
 Communicator::Communicator(const Settings& settings) {
     const Config config = config_of(settings, "init");
     tutti_comm* made = nullptr;
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_create(config.get(), &made);
-    }
-    check(status, "init");
+    check_released("init", [&] { return tutti_comm_create(config.get(), &made); });
     joined_ = std::make_shared<Joined>(made);
 }
 
@@ -106,12 +101,8 @@ std::unique_ptr<Request> Communicator::start(const char* collective, std::option
     const tutti_call_opts opts = within(timeout_ms);
     const std::shared_ptr<Joined> inside = enter();
     auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out), inside);
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = found.start(inside->comm(), call, &opts, request->slot());
-    }
-    check(status, found.name);
+    check_released(found.name,
+                   [&] { return found.start(inside->comm(), call, &opts, request->slot()); });
     return request;
 }
 
@@ -124,12 +115,7 @@ std::unique_ptr<Plan> Communicator::plan(const char* collective, std::optional<I
     const tutti_call_opts opts = within(timeout_ms);
     const std::shared_ptr<Joined> inside = enter();
     tutti_plan* made = nullptr;
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = found.plan(inside->comm(), call, &opts, &made);
-    }
-    check(status, found.name);
+    check_released(found.name, [&] { return found.plan(inside->comm(), call, &opts, &made); });
     return std::make_unique<Plan>(found.name, made, std::move(in), std::move(out), inside);
 }
 
@@ -141,13 +127,10 @@ std::unique_ptr<Request> Communicator::send(Input data, int destination, int tag
     const tutti_call_opts opts = within(timeout_ms);
     const std::shared_ptr<Joined> inside = enter();
     auto request = std::make_unique<Request>("send", std::move(data), std::nullopt, inside);
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_isend(inside->comm(), memory, count, elements.dtype, destination, tag, &opts,
-                             request->slot());
-    }
-    check(status, "send");
+    check_released("send", [&] {
+        return tutti_isend(inside->comm(), memory, count, elements.dtype, destination, tag, &opts,
+                           request->slot());
+    });
     return request;
 }
 
@@ -159,13 +142,10 @@ std::unique_ptr<Request> Communicator::receive(Output data, int source, int tag,
     const tutti_call_opts opts = within(timeout_ms);
     const std::shared_ptr<Joined> inside = enter();
     auto request = std::make_unique<Request>("recv", std::nullopt, std::move(data), inside);
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_irecv(inside->comm(), memory, count, elements.dtype, source, tag,
-                             request->received(), &opts, request->slot());
-    }
-    check(status, "recv");
+    check_released("recv", [&] {
+        return tutti_irecv(inside->comm(), memory, count, elements.dtype, source, tag,
+                           request->received(), &opts, request->slot());
+    });
     return request;
 }
 
@@ -182,28 +162,21 @@ std::pair<std::unique_ptr<Request>, std::unique_ptr<Request>> Communicator::send
     auto receiving =
         std::make_unique<Request>("sendrecv", std::nullopt, std::move(received), inside);
     auto sending = std::make_unique<Request>("sendrecv", std::move(data), std::nullopt, inside);
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_irecv(inside->comm(), to, wanted_count, wanted.dtype, source, received_tag,
-                             receiving->received(), &opts, receiving->slot());
-        if (status == TUTTI_OK)
-            status = tutti_isend(inside->comm(), from, sent_count, sent.dtype, destination, tag,
-                                 &opts, sending->slot());
-    }
-    check(status, "sendrecv");
+    check_released("sendrecv", [&] {
+        const tutti_status status =
+            tutti_irecv(inside->comm(), to, wanted_count, wanted.dtype, source, received_tag,
+                        receiving->received(), &opts, receiving->slot());
+        if (status != TUTTI_OK) return status;
+        return tutti_isend(inside->comm(), from, sent_count, sent.dtype, destination, tag, &opts,
+                           sending->slot());
+    });
     return {std::move(sending), std::move(receiving)};
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     tutti_comm* part = nullptr;
     const std::shared_ptr<Joined> inside = joined();
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_split(inside->comm(), color, key, &part);
-    }
-    check(status, "split");
+    check_released("split", [&] { return tutti_comm_split(inside->comm(), color, key, &part); });
     if (!part) return nullptr;
     return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(part)));
 }
@@ -211,48 +184,29 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 std::unique_ptr<Communicator> Communicator::duplicate() {
     tutti_comm* copy = nullptr;
     const std::shared_ptr<Joined> inside = joined();
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_dup(inside->comm(), &copy);
-    }
-    check(status, "dup");
+    check_released("dup", [&] { return tutti_comm_dup(inside->comm(), &copy); });
     return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(copy)));
 }
 
 std::unique_ptr<Communicator> Communicator::shrink(const std::vector<int>& leavers) {
     tutti_comm* smaller = nullptr;
     const std::shared_ptr<Joined> inside = joined();
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status =
-            tutti_comm_shrink_without(inside->comm(), leavers.data(), leavers.size(), &smaller);
-    }
-    check(status, leavers.empty() ? "shrink" : "shrink_without");
+    check_released(leavers.empty() ? "shrink" : "shrink_without", [&] {
+        return tutti_comm_shrink_without(inside->comm(), leavers.data(), leavers.size(), &smaller);
+    });
     return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(smaller)));
 }
 
 std::unique_ptr<Communicator> Communicator::grow(int newcomers) {
     tutti_comm* larger = nullptr;
     const std::shared_ptr<Joined> inside = joined();
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_grow(inside->comm(), newcomers, &larger);
-    }
-    check(status, "grow");
+    check_released("grow", [&] { return tutti_comm_grow(inside->comm(), newcomers, &larger); });
     return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(larger)));
 }
 
 uint64_t Communicator::agree(uint64_t bits) {
     const std::shared_ptr<Joined> inside = joined();
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_agree(inside->comm(), &bits);
-    }
-    check(status, "agree");
+    check_released("agree", [&] { return tutti_comm_agree(inside->comm(), &bits); });
     return bits;
 }
 
@@ -296,23 +250,13 @@ void Communicator::revoke() {
 int Communicator::waiting() {
     int newcomers = 0;
     const std::shared_ptr<Joined> inside = joined();
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_waiting(inside->comm(), &newcomers);
-    }
-    check(status, "waiting");
+    check_released("waiting", [&] { return tutti_comm_waiting(inside->comm(), &newcomers); });
     return newcomers;
 }
 
 void Communicator::leave() {
     const std::shared_ptr<Joined> inside = joined();
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_leave(inside->comm());
-    }
-    check(status, "leave");
+    check_released("leave", [&] { return tutti_comm_leave(inside->comm()); });
 }
 
 // The last thread inside destroys the library's communicator.

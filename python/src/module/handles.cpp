@@ -13,12 +13,9 @@ nb::bytes handle(const Settings& settings) {
     const Config config = config_of(settings, name);
     std::vector<std::byte> handle(TUTTI_MAX_HANDLE_BYTES);
     std::size_t bytes = 0;
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_get_handle(config.get(), handle.data(), handle.size(), &bytes);
-    }
-    check(status, name);
+    check_released(name, [&] {
+        return tutti_comm_get_handle(config.get(), handle.data(), handle.size(), &bytes);
+    });
     return nb::bytes(handle.data(), bytes);
 }
 
@@ -34,13 +31,10 @@ std::unique_ptr<Communicator> reconfigure(const Settings& settings, const std::s
         sizes.push_back(handle.size());
     }
     tutti_comm* made = nullptr;
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = tutti_comm_reconfigure(config.get(), uuid.c_str(), starts.data(), sizes.data(),
-                                        static_cast<int>(starts.size()), timeout_ms, &made);
-    }
-    check(status, name);
+    check_released(name, [&] {
+        return tutti_comm_reconfigure(config.get(), uuid.c_str(), starts.data(), sizes.data(),
+                                      static_cast<int>(starts.size()), timeout_ms, &made);
+    });
     return std::make_unique<Communicator>(std::make_shared<Joined>(made));
 }
 

@@ -35,12 +35,7 @@ void Plan::run() {
 std::unique_ptr<Request> Plan::start() {
     const std::shared_ptr<Joined> inside = entered(joined_.lock());
     auto started = request(inside);
-    tutti_status status = TUTTI_OK;
-    {
-        const Released released;
-        status = bound_->start(started->slot());
-    }
-    check(status, operation_);
+    check_released(operation_, [&] { return bound_->start(started->slot()); });
     return started;
 }
 
