@@ -7,28 +7,21 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
-#include <vector>
+
+#include "channels.h"
 
 namespace {
 
-int rank_in_job = -1;
-
-[[noreturn]] void give_up(const char* what) {
-    std::fprintf(stderr, "rank %d: %s: %s\n", rank_in_job, what, tutti_last_error());
-    std::exit(1);
-}
-
-void need(tutti_status status, const char* call) {
-    if (status != TUTTI_OK) give_up(call);
-}
+using recovery_test::give_up;
+using recovery_test::is_loss;
+using recovery_test::need;
+using recovery_test::use_channels;
 
 long resident_kb() {
     std::ifstream status("/proc/self/status");
@@ -64,32 +57,13 @@ void take_census(const std::string& when) {
     std::fflush(stdout);
 }
 
-/// Operations over all kinds of channels: flat, small and large cells, messages.
-tutti_status use(tutti_comm* comm) {
-    const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
-    for (const std::size_t count : {1UL, 1000UL, 300'000UL}) {
-        std::vector<float> values(count, static_cast<float>(rank + 1));
-        const tutti_status status =
-            tutti_allreduce(comm, values.data(), values.data(), count, TUTTI_FLOAT32, TUTTI_SUM);
-        if (status != TUTTI_OK) return status;
-        if (values.back() != static_cast<float>(size * (size + 1) / 2)) give_up("a wrong sum");
-    }
-    if (size == 1) return TUTTI_OK;
-    std::vector<char> out(100'000, static_cast<char>(rank)), in(out.size());
-    const int next = (rank + 1) % size, before = (rank + size - 1) % size;
-    const tutti_status status = tutti_sendrecv(comm, out.data(), out.size(), next, 1, in.data(),
-                                               in.size(), before, 1, TUTTI_UINT8, nullptr);
-    if (status == TUTTI_OK && in.back() != static_cast<char>(before)) give_up("a wrong message");
-    return status;
-}
-
 /// leavers: the number of ranks that are left out, 0 or 1.
 void make_parts(tutti_comm* whole, std::size_t leavers, int times) {
     const int last = tutti_comm_size(whole) - 1;
     for (int i = 1; i <= times; ++i) {
         tutti_comm* part = nullptr;
         need(tutti_comm_shrink_without(whole, &last, leavers, &part), "tutti_comm_shrink_without");
-        need(use(part), "an operation");
+        need(use_channels(part), "an operation");
         need(tutti_comm_destroy(part), "tutti_comm_destroy");
         if (i == times / 3) take_census("early");
     }
@@ -98,19 +72,19 @@ void make_parts(tutti_comm* whole, std::size_t leavers, int times) {
 
 void outlive(tutti_comm* comm) {
     while (tutti_comm_size(comm) > 1) {
-        need(use(comm), "an operation");
+        need(use_channels(comm), "an operation");
         need(tutti_barrier(comm), "tutti_barrier");
         if (tutti_comm_rank(comm) == tutti_comm_size(comm) - 1) raise(SIGKILL);
         tutti_status status = TUTTI_OK;
-        while (status == TUTTI_OK) status = use(comm);
-        if (status != TUTTI_ERR_PEER_LOST && status != TUTTI_ERR_REVOKED) give_up("an operation");
+        while (status == TUTTI_OK) status = use_channels(comm);
+        if (!is_loss(status)) give_up("an operation");
         need(tutti_comm_revoke(comm), "tutti_comm_revoke");
         tutti_comm* smaller = nullptr;
         need(tutti_comm_shrink(comm, &smaller), "tutti_comm_shrink");
         need(tutti_comm_destroy(comm), "tutti_comm_destroy");
         comm = smaller;
     }
-    need(use(comm), "an operation");
+    need(use_channels(comm), "an operation");
     usleep(300'000);  // until the kernel has ended the last one's sockets
     take_census("left");
     need(tutti_comm_destroy(comm), "tutti_comm_destroy");
@@ -121,9 +95,8 @@ void outlive(tutti_comm* comm) {
 int main(int argc, char** argv) {
     const std::string what = argc > 1 ? argv[1] : "";
     tutti_comm* comm = nullptr;
-    if (tutti_comm_create(nullptr, &comm) != TUTTI_OK) give_up("tutti_comm_create");
-    rank_in_job = tutti_comm_rank(comm);
-    need(use(comm), "an operation");
+    need(tutti_comm_create(nullptr, &comm), "tutti_comm_create");
+    need(use_channels(comm), "an operation");
     if (what == "deaths") {
         outlive(comm);
         return 0;
@@ -131,7 +104,7 @@ int main(int argc, char** argv) {
     if (what != "parts" || argc != 3) return 2;
     const int times = std::atoi(argv[2]);
     make_parts(comm, 0, times);
-    if (rank_in_job != tutti_comm_size(comm) - 1) make_parts(comm, 1, times);
+    if (tutti_comm_rank(comm) != tutti_comm_size(comm) - 1) make_parts(comm, 1, times);
     std::printf("done\n");
     std::fflush(stdout);
     (void)std::getchar();  // until all are done

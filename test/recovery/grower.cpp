@@ -13,35 +13,22 @@
 #include <string>
 #include <vector>
 
+#include "channels.h"
+
 namespace {
 
-[[noreturn]] void give_up(const char* what) {
-    std::printf("WRONG %s: %s\n", what, tutti_last_error());
-    std::fflush(stdout);
-    std::exit(1);
-}
-
-void need(tutti_status status, const char* call) {
-    if (status != TUTTI_OK) give_up(call);
-}
-
-/// A failure that another rank's end explains.
-bool is_loss(tutti_status status) {
-    return status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_REVOKED;
-}
+using recovery_test::give_up;
+using recovery_test::is_loss;
+using recovery_test::need;
+using recovery_test::use_channels;
 
 /// Operations over all kinds of channels, on a copy and a part, too.
 tutti_status use(tutti_comm* comm) {
     const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
-    for (const std::size_t count : {1UL, 1000UL, 300'000UL}) {
-        std::vector<float> values(count, static_cast<float>(rank + 1));
-        const tutti_status status =
-            tutti_allreduce(comm, values.data(), values.data(), count, TUTTI_FLOAT32, TUTTI_SUM);
-        if (status != TUTTI_OK) return status;
-        if (values.back() != static_cast<float>(size * (size + 1) / 2)) give_up("a wrong sum");
-    }
+    tutti_status status = use_channels(comm);
+    if (status != TUTTI_OK) return status;
     tutti_plan* plan = nullptr;
-    tutti_status status = tutti_plan_allreduce(comm, 100, TUTTI_INT32, TUTTI_MAX, nullptr, &plan);
+    status = tutti_plan_allreduce(comm, 100, TUTTI_INT32, TUTTI_MAX, nullptr, &plan);
     std::vector<int32_t> most(100, rank);
     if (status == TUTTI_OK) status = tutti_plan_run(plan, most.data(), most.data());
     tutti_plan_destroy(plan);
@@ -51,12 +38,6 @@ tutti_status use(tutti_comm* comm) {
     status = tutti_comm_split(comm, rank % 2, 0, &half);
     if (status == TUTTI_OK) status = tutti_barrier(half);
     tutti_comm_destroy(half);
-    if (status != TUTTI_OK || size == 1) return status;
-    std::vector<char> out(100'000, static_cast<char>(rank)), in(out.size());
-    const int next = (rank + 1) % size, before = (rank + size - 1) % size;
-    status = tutti_sendrecv(comm, out.data(), out.size(), next, 1, in.data(), in.size(), before, 1,
-                            TUTTI_UINT8, nullptr);
-    if (status == TUTTI_OK && in.back() != static_cast<char>(before)) give_up("a wrong message");
     return status;
 }
 

@@ -10,12 +10,13 @@ import re
 import secrets
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
 import zlib
+
+from processes import Process, free_port
 
 GROWER = os.environ["TUTTI_GROWER"]
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
@@ -25,26 +26,14 @@ SOON_S = 60
 SAID = re.compile(r"(verified|census) (\d+) (\d+)(?: (\d+))?")
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Process:
+class Member(Process):
     def __init__(self, command, env):
-        self.popen = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT)
-        os.set_blocking(self.popen.stdout.fileno(), False)
-        self.text = b""
-        self.killed = False
+        super().__init__(command, env)
         self.place = None  # (generation, rank) of the last communicator that has worked
         self.census = []  # (descriptors, maps)
 
     def read(self):
-        read_to = self.text.rfind(b"\n") + 1
-        self.text += self.popen.stdout.read() or b""
-        for line in self.text[read_to:self.text.rfind(b"\n") + 1].decode(errors="replace").splitlines():
+        for line in self.new_lines() or []:
             if line.startswith("WRONG"):
                 raise AssertionError(line)
             said = SAID.fullmatch(line)
@@ -61,7 +50,8 @@ class Job:
         self.size, self.hosts = size, hosts
         self.ended = []
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
-        self.env = {**clean, "TUTTI_TIMEOUT_MS": os.environ.get("TUTTI_TEST_TIMEOUT_MS", "50000"), "TUTTI_SECRET": secrets.token_hex(16),
+        self.env = {**clean, "TUTTI_TIMEOUT_MS": os.environ.get("TUTTI_TEST_TIMEOUT_MS", "50000"),
+                    "TUTTI_SECRET": secrets.token_hex(16),
                     "TUTTI_IFACE": "127.0.0.1", "TUTTI_TRANSPORT": transport,
                     "TUTTI_STORE": store or f"file://{self.folder.name}/store",
                     "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
@@ -71,7 +61,7 @@ class Job:
     def start(self, **more):
         host = {"TUTTI_HOST_ID": f"host{self.started % self.hosts}"} if self.hosts > 1 else {}
         self.started += 1
-        return Process([GROWER, str(self.size), self.stop_file], {**self.env, **host, **more})
+        return Member([GROWER, str(self.size), self.stop_file], {**self.env, **host, **more})
 
     def __enter__(self):
         return self
@@ -86,9 +76,10 @@ class Job:
     def fail(self, what):
         ends = []
         for process in self.ended + self.processes:
-            process.text += process.popen.stdout.read() or b""
+            process.new_lines()
             lines = process.text.decode(errors="replace").splitlines()
-            ends.append(f"process {process.popen.pid} (exit status {process.popen.poll()}):\n  " + "\n  ".join(lines[-12:]))
+            ends.append(f"process {process.popen.pid} (exit status {process.popen.poll()}):\n  " +
+                        "\n  ".join(lines[-12:]))
         raise AssertionError(what + "\n" + "\n".join(ends))
 
     def wait_until(self, holds, what):

@@ -5,10 +5,10 @@ import re
 import secrets
 import selectors
 import signal
-import socket
-import subprocess
 import tempfile
 import time
+
+from processes import Process, free_port
 
 SURVIVOR = os.environ["TUTTI_SURVIVOR"]
 SOON_S = 60  # until all have gone on; machines are shared, and the ranks' deadline is later
@@ -20,33 +20,6 @@ SANITIZERS = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leak
 
 class Failure(AssertionError):
     """Something other than the ends of the killed ranks; the text has what all ranks said."""
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Process:
-    """One process: the rank of this number, or all ranks if they are threads."""
-
-    def __init__(self, command, env):
-        self.popen = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT)
-        os.set_blocking(self.popen.stdout.fileno(), False)
-        self.text = b""
-        self.read_to = 0
-
-    def new_lines(self):
-        """The whole lines since the last call. None at the end of the output."""
-        data = b"" if self.popen.stdout.closed else self.popen.stdout.read()
-        if data == b"":
-            return None
-        self.text += data or b""
-        end = self.text.rfind(b"\n") + 1
-        lines, self.read_to = self.text[self.read_to:end], max(end, self.read_to)
-        return lines.decode(errors="replace").splitlines()
 
 
 class Job:

@@ -14,19 +14,12 @@ namespace {
 
 using ranks::require;
 using recovery_test::require_error;
+using shared_batch::in_any_case;
 using shared_batch::Learner;
 using shared_batch::Way;
 using Values = std::vector<double>;
 
 constexpr int64_t first_steps = 4, steps_in_all = 8;
-
-void in_any_case(const std::function<void()>& call) {
-    for (;;) try {
-            return call();
-        } catch (const tutti::Error& error) {
-            if (error.status() != TUTTI_ERR_PEER_LOST) throw;
-        }
-}
 
 void steps(Learner& learner, int64_t count) {
     const int64_t end = learner.trainer.counters().steps + count;

@@ -15,16 +15,9 @@
 
 namespace {
 
+using shared_batch::in_any_case;
 using shared_batch::Learner;
 using shared_batch::Way;
-
-void in_any_case(const std::function<void()>& call) {
-    for (;;) try {
-            return call();
-        } catch (const tutti::Error& error) {
-            if (error.status() != TUTTI_ERR_PEER_LOST) throw;
-        }
-}
 
 std::size_t hash_of(const std::vector<double>& values) {
     return std::hash<std::string_view>{}(

@@ -263,4 +263,13 @@ public:
     tutti::Trainer trainer;
 };
 
+/// Calls it again after each loss of a rank.
+inline void in_any_case(const std::function<void()>& call) {
+    for (;;) try {
+            return call();
+        } catch (const tutti::Error& error) {
+            if (error.status() != TUTTI_ERR_PEER_LOST) throw;
+        }
+}
+
 }  // namespace shared_batch
