@@ -109,4 +109,12 @@ private:
     int64_t at_ns_ = std::numeric_limits<int64_t>::max();
 };
 
+/// A limit as the program set it, for error messages, and the moment at which it passes.
+struct TimeLimit {
+    int64_t ms = 0;
+    Deadline by;
+
+    static TimeLimit from_now(int64_t ms) { return {ms, Deadline::after_ms(ms)}; }
+};
+
 }  // namespace tutti

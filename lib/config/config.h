@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace tutti {
@@ -33,11 +34,11 @@ struct Config {
     std::vector<std::string> transports = {"shm", "tcp"};
     int nrings = 2;
     int64_t timeout_ms = 300'000;
-    bool join = false;     // join a running job, which calls tutti_comm_grow
-    int64_t join_ms = -1;  // the deadline of joining, if it is not timeout_ms: no key
+    bool join = false;                    // join a running job, which calls tutti_comm_grow
+    std::optional<TimeLimit> join_limit;  // if it is not timeout_ms, or runs already: no key
     /// The store that is given to a join is one that this process has opened itself: no key.
     bool shares_store = false;
-    bool by_handles = false;  // the ranks meet by handles, and not in a store: no key
+    bool by_handles = false;      // the ranks meet by handles, and not in a store: no key
     int64_t heartbeat_ms = 5000;  // 0: off
     std::size_t unexpected_bytes = std::size_t{64} << 20;
     std::size_t window_bytes = std::size_t{64} << 20;
@@ -64,7 +65,6 @@ struct Config {
     uint32_t attempt = 0;          // the number of restarts by a launcher: no key
     bool exchange_records = true;  // false in tests, for ranks of larger jobs and of version 0.1.0,
                                    // which only look records up in the store: no key
-    int64_t join_limit_ms() const { return join_ms < 0 ? timeout_ms : join_ms; }
     /// The error of a variable that is not needed to reach the other ranks: they learn of it when
     /// this rank joins.
     std::optional<Error> refused;

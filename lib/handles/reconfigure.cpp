@@ -51,13 +51,12 @@ Result<std::shared_ptr<Communicator>> reconfigure(const Config& given,
     config.store = "tcp://" + meeting.list[0].address;
     config.store_hosted = config.store_in_job = true;
     config.shares_store = config.by_handles = true;
-    config.join_ms = wanted.timeout_ms;
+    const auto limit =
+        TimeLimit::from_now(wanted.timeout_ms < 0 ? given.timeout_ms : wanted.timeout_ms);
+    config.join_limit = limit;
     std::shared_ptr<Store> store;
     if (config.size > 1) {
-        const auto deadline = Deadline::after_ms(config.join_limit_ms());
-        TUTTI_ASSIGN(store, open_handle_store(meeting, given, deadline));
-        const int64_t limit_ms = config.join_limit_ms();
-        if (limit_ms > 0) config.join_ms = std::max<int64_t>(1, deadline.left_ms(limit_ms));
+        TUTTI_ASSIGN(store, open_handle_store(meeting, given, limit.by));
     }
     TUTTI_ASSIGN(auto comm, Communicator::join(std::move(config), meeting.generation, store));
     if (store) withdraw_statement(meeting, Deadline::after_ms(withdraw_ms));

@@ -97,7 +97,8 @@ private:
 Joiner::Joiner(const EndpointParts& parts, const std::string& generation)
     : parts_(parts),
       config_(parts.config),
-      deadline_(Deadline::after_ms(config_.join_limit_ms())),
+      limit_(config_.join_limit.value_or(TimeLimit::from_now(config_.timeout_ms))),
+      deadline_(limit_.by),
       notice_(generation, config_.rank, config_.size),
       watch_(config_.rank, config_.size, parts.identity.machine, parts.directory, notice_) {}
 
@@ -285,7 +286,7 @@ Result<> Joiner::connect_parent() {
                 break;
             }
             case ParentSearch::SearchStep::name_missing:
-                search.named_missing(parts_.directory.missing_error(config_.join_limit_ms()));
+                search.named_missing(parts_.directory.missing_error(limit_.ms));
                 break;
             case ParentSearch::SearchStep::connected:
                 has_parent_ = true;
@@ -337,8 +338,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
             log::info("rank 0 waits: {}", parts_.directory.missing_error(*waited_ms).message);
         return assembly.state() != State::gathering;
     };
-    if (!wait_until(gathered))
-        return tl::unexpected(parts_.directory.missing_error(config_.join_limit_ms()));
+    if (!wait_until(gathered)) return tl::unexpected(parts_.directory.missing_error(limit_.ms));
     if (assembly.state() == State::link) {
         TUTTI_ASSIGN(const bool know_all, take_records());
         parts_.transports.agree_on(assembly.worst());
@@ -351,7 +351,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
             return state == State::done || state == State::failed;
         }))
         return fail(Code::timeout, "timed out: not all ranks finished joining within {} ms",
-                    config_.join_limit_ms());
+                    limit_.ms);
     if (!assembly.complete()) return tl::unexpected(assembly.error());
     if (!assembly.all_linked()) intrinsics = {};
     return {};

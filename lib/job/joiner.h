@@ -80,6 +80,7 @@ private:
 
     const EndpointParts parts_;
     const Config& config_;
+    const TimeLimit limit_;
     const Deadline deadline_;
     const FailureNotice notice_;
     JoinWatch watch_;

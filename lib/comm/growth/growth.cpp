@@ -350,10 +350,11 @@ Result<std::shared_ptr<Communicator>> Growing::join_meeting() {
     Config config = core_.config();
     config.rank = core_.rank();
     config.size = grown_size();
-    config.join_ms = meeting_limit_ms(config);
+    const auto limit = TimeLimit::from_now(meeting_limit_ms(config));
+    config.join_limit = limit;
     config.shares_store = !core_.endpoint->has_program_store();
     const net::CancelWaitsWhen over(core_.failure_protocol.ended());
-    TUTTI_TRY(open_store(Deadline::after_ms(config.join_ms)));
+    TUTTI_TRY(open_store(limit.by));
     return catching([&] { return Communicator::join(std::move(config), generation_, store_); });
 }
 
@@ -436,7 +437,7 @@ Result<std::shared_ptr<Communicator>> take_part(Config config, const NewcomerSea
                                                 std::shared_ptr<Store> store) {
     config.rank = seat.rank;
     config.size = seat.size;
-    config.join_ms = meeting_limit_ms(config);
+    config.join_limit = TimeLimit::from_now(meeting_limit_ms(config));
     TUTTI_ASSIGN(auto part,
                  Communicator::join(std::move(config), seat.generation, std::move(store)));
     auto agreed = part->recovery().agree(grow_name, 1);
