@@ -2,9 +2,11 @@
 
 TUTTI_TEST_GENERATIONS: the communicators of a job (60 by default, 500 in the long tier).
 """
+import itertools
 import os
 import re
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,11 @@ class Census:
         self.text = found[0]
 
 
+def output_until_done(process):
+    """The lines to "done", after which the process waits for the script; all lines of a process that ends before."""
+    return "".join(itertools.takewhile(lambda line: line != "done\n", process.stdout))
+
+
 def run(ranks, transport, *arguments):
     """The census of each rank, in the order in which it took them."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
@@ -38,16 +45,20 @@ def run(ranks, transport, *arguments):
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
                      for rank in range(ranks)]
         try:
-            if arguments[0] == "parts":
-                outputs = ["".join(iter(process.stdout.readline, "done\n")) for process in processes]
-                for process in processes:
-                    process.communicate("\n", timeout=PATIENCE_S)
-            else:
-                outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
+            # A rank that ended before the others are done would change their census.
+            outputs = [output_until_done(process) for process in processes]
+            for process in processes:
+                process.communicate("\n", timeout=PATIENCE_S)
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
+        for rank, (process, output) in enumerate(zip(processes, outputs)):
+            killed_itself = arguments[0] == "deaths" and rank > 0
+            expected = -signal.SIGKILL if killed_itself else 0
+            if process.returncode != expected:
+                raise AssertionError(f"rank {rank} of {ranks} ended with {process.returncode} instead of {expected}; "
+                                     f"it printed: {output}")
         return [[Census(found) for found in CENSUS.finditer(output)] for output in outputs]
 
 
