@@ -89,7 +89,7 @@ Acceptor::Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler han
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
       key_(std::move(key)),
       handler_(std::move(handler)),
-      options_(options) {
+      options_(std::move(options)) {
     if (!timer_) {
         log::error("{}", error_text(fail_errno(errno,
                                                "accept: cannot create a timer, so connections of "
@@ -193,7 +193,8 @@ void Acceptor::admit(UniqueFd fd) {
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // harmless on a Unix socket
     const int raw = fd.get();
     const int64_t now = now_ns(), timeout_ns = int64_t{options_.handshake_timeout_ms} * 1'000'000;
-    pending_.emplace_back(new Pending{std::move(fd), AuthServer(key_), now, now + timeout_ns});
+    pending_.emplace_back(new Pending{std::move(fd), AuthServer(key_, options_.any_job_context),
+                                      now, now + timeout_ns});
     Pending& pending = *pending_.back();
     pending.self = std::prev(pending_.end());
     auto added = reactor_.add(raw, EPOLLIN, [this, &pending](uint32_t) { pending_ready(pending); });

@@ -37,6 +37,7 @@ public:
     struct Options {
         int handshake_timeout_ms = 10'000;
         std::size_t max_strangers = 64;
+        std::string any_job_context;  // of AuthServer
     };
 
     Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler handler, Options options);

@@ -13,7 +13,8 @@
 namespace tutti::net {
 namespace {
 
-constexpr std::string_view magic = "tutti/1\n";
+constexpr std::size_t greeting_bytes = 8;
+constexpr std::string_view greetings[] = {"tutti/1\n", "tutti/j\n"};  // by Greeting
 constexpr std::size_t nonce_bytes = 32;
 constexpr std::size_t proof_bytes = 32;
 // Secret and job go into one proof, so this process cannot tell which of them differs.
@@ -81,7 +82,7 @@ Result<> exchange(int fd, ByteView out, std::span<std::byte> in, Deadline deadli
 Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline) {
     TUTTI_ASSIGN(const Bytes nonce_c, random_bytes(nonce_bytes));
     Bytes first;
-    append(first, as_bytes(magic));
+    append(first, as_bytes(greetings[static_cast<std::size_t>(key.greeting)]));
     append(first, nonce_c);
     Bytes answer(nonce_bytes + proof_bytes);
     TUTTI_TRY(exchange(fd, first, answer, deadline));
@@ -101,10 +102,11 @@ Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline) {
     return {};
 }
 
-AuthServer::AuthServer(AuthKey key) : key_(std::move(key)) {}
+AuthServer::AuthServer(AuthKey key, std::string any_job_context)
+    : key_(std::move(key)), any_job_context_(std::move(any_job_context)) {}
 
 std::size_t AuthServer::wants() const {
-    if (stage_ == 0) return magic.size() + nonce_bytes;
+    if (stage_ == 0) return greeting_bytes + nonce_bytes;
     return stage_ == 1 ? proof_bytes : 0;
 }
 
@@ -130,10 +132,15 @@ Result<Bytes> AuthServer::answer(ByteView in) {
 
 // Handles the client's first bytes: replies with this side's nonce, and the proof of the secret.
 Result<Bytes> AuthServer::greet(ByteView in) {
-    if (as_text(in.first(magic.size())) != magic)
+    const auto greeting =
+        std::find(std::begin(greetings), std::end(greetings), as_text(in.first(greeting_bytes))) -
+        std::begin(greetings);
+    const bool any_job = greeting == static_cast<std::ptrdiff_t>(Greeting::any_job);
+    if (greeting == std::ssize(greetings) || (any_job && any_job_context_.empty()))
         return fail(Code::auth, "the client does not speak tutti's protocol")
             .advice("find out which program connects to this port, or use another port");
-    nonce_c_.assign(in.begin() + magic.size(), in.end());
+    if (any_job) key_.context = any_job_context_;
+    nonce_c_.assign(in.begin() + greeting_bytes, in.end());
     TUTTI_ASSIGN(nonce_s_, random_bytes(nonce_bytes));
     TUTTI_ASSIGN(const Bytes proof, prove_server(key_, nonce_c_, nonce_s_));
     Bytes reply = nonce_s_;

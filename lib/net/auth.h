@@ -1,6 +1,6 @@
 // Mutual authentication of a new connection, before this side parses any field of the peer's.
 //
-//   client → server   magic (8 bytes), nonce_c (32)
+//   client → server   greeting (8 bytes), nonce_c (32)
 //   server → client   nonce_s (32), HMAC(secret, "tutti server" ‖ context ‖ nonce_c ‖ nonce_s)
 //   client → server   HMAC(secret, "tutti client" ‖ context ‖ nonce_c ‖ nonce_s)
 //   server → client   one byte: 1
@@ -19,9 +19,14 @@
 
 namespace tutti::net {
 
+/// The client's first bytes, which tell the server the context. any_job: of a server for several
+/// jobs; the client names its job after the handshake.
+enum class Greeting : uint8_t { own_job, any_job };
+
 struct AuthKey {
     std::string secret;
     std::string context;
+    Greeting greeting = Greeting::own_job;  // the client's; a server answers each that it knows
 };
 
 /// Blocks at most until the deadline. auth: the other side has another key (the error says to
@@ -32,7 +37,8 @@ Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline);
 /// replies.
 class AuthServer {
 public:
-    explicit AuthServer(AuthKey key);
+    /// any_job_context: answers the greeting any_job, too, unless it is empty.
+    explicit AuthServer(AuthKey key, std::string any_job_context = {});
     enum class State : uint8_t { more, done, failed };
     /// The number of bytes to read next. If the caller reads no more, bytes that follow the
     /// handshake stay in the socket.
@@ -50,6 +56,7 @@ private:
     Result<Bytes> judge(ByteView in) const;
 
     AuthKey key_;
+    std::string any_job_context_;
     Bytes nonce_c_, nonce_s_;
     int stage_ = 0;
     Error error_;

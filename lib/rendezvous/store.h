@@ -1,6 +1,7 @@
 // Rendezvous: a small key-value store in which the ranks of a job find each other.
 #pragma once
 
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,6 +54,9 @@ public:
     /// The advice about ranks that did not join; empty: the usual one.
     virtual std::string remedy() const { return {}; }
 };
+
+/// The errno of an error with code auth: the tcp store serves other jobs, and this one is not open.
+inline constexpr int job_closed_errno = ENOENT;
 
 struct StoreOptions {
     std::string url;        // tcp://host:port (or several, with commas), file:///dir

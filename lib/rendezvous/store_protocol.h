@@ -1,7 +1,8 @@
 // The wire format between the embedded TCP store's clients and server (docs/reference/protocol.md,
 // "Store").
 //
-//   handshake and hello    net/auth.h, context "store/<job>"; the hello is the protocol's version
+//   handshake  net/auth.h, context "store/<job>", or "store" with the greeting any_job
+//   hello      version (4); with the greeting any_job: entry (1), job (4 + n), too, and a reply
 //   request    length (4 bytes), op (1), key (4 + n), value (4 + n)
 //   reply      length (4 bytes), status (1), value (4 + n)
 //
@@ -39,6 +40,37 @@ struct StoreRequest {
 inline std::string handshake_context(const std::string& job) {
     return "store/" + job;
 }
+inline constexpr std::string_view any_job_context = "store";
+
+/// own: the server's own job. enter: a job that is open, or will be. open: opens a job, which ends
+/// with this connection.
+enum class JobEntry : uint8_t { own, enter, open };
+struct StoreHello {
+    JobEntry entry = JobEntry::own;
+    std::string job;
+    uint32_t version = store_protocol::version;
+};
+
+inline Bytes encode_store_hello(const StoreHello& hello) {
+    ByteWriter writer;
+    writer.put(hello.version);
+    if (hello.entry != JobEntry::own) writer.put(hello.entry).put_text(hello.job);
+    return writer.take();
+}
+
+/// nullopt if it is malformed. If the version is another, the rest is not read.
+inline std::optional<StoreHello> decode_store_hello(ByteView bytes) {
+    ByteReader reader(bytes);
+    StoreHello hello;
+    hello.version = reader.get<uint32_t>();
+    if (hello.version != version && bytes.size() >= sizeof version) return hello;
+    if (bytes.size() > sizeof version) {
+        hello.entry = reader.get_enum(JobEntry::enter, JobEntry::open);
+        hello.job = reader.get_text(max_key_bytes);
+    }
+    if (!reader.at_end()) return std::nullopt;
+    return hello;
+}
 
 inline Bytes encode_request(StoreOp op, std::string_view key, std::string_view value) {
     ByteWriter writer;
@@ -57,10 +89,9 @@ inline std::optional<StoreRequest> decode_request(ByteView body) {
     return request;
 }
 
-inline Bytes encode_reply(Status status, std::string_view value) {
-    ByteWriter writer;
-    writer.put(status).put_text(value);
-    return writer.take();
+inline Bytes framed_reply(Status status, std::string_view value) {
+    const Bytes body = ByteWriter().put(status).put_text(value).take();
+    return ByteWriter().put_text(as_text(body)).take();
 }
 
 }  // namespace tutti::store_protocol

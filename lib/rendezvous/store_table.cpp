@@ -9,6 +9,7 @@
 
 namespace tutti {
 
+using store_protocol::framed_reply;
 using store_protocol::Status;
 using store_protocol::StoreOp;
 using store_protocol::StoreRequest;
@@ -16,10 +17,6 @@ using store_protocol::StoreRequest;
 namespace {
 
 constexpr std::size_t store_limit_bytes = std::size_t{1} << 30;
-
-Bytes framed(Status status, std::string_view value) {
-    return ByteWriter().put_text(as_text(store_protocol::encode_reply(status, value))).take();
-}
 
 }  // namespace
 
@@ -65,29 +62,29 @@ void StoreTable::answer(Client& client, StoreRequest request) {
     const bool known = found != values_.end();
     switch (request.op) {
         case StoreOp::set:
-            if (put(client, request)) client.send_(framed(Status::ok, ""));
+            if (put(client, request)) client.send_(framed_reply(Status::ok, ""));
             return;
         case StoreOp::claim:
-            if (known) return client.send_(framed(Status::taken, found->second));
-            if (put(client, request)) client.send_(framed(Status::ok, ""));
+            if (known) return client.send_(framed_reply(Status::taken, found->second));
+            if (put(client, request)) client.send_(framed_reply(Status::ok, ""));
             return;
         case StoreOp::get:
-            if (known) return client.send_(framed(Status::ok, found->second));
+            if (known) return client.send_(framed_reply(Status::ok, found->second));
             waiting_[request.key].push_back(&client);
             client.waits_for_ = std::move(request.key);
             return;
         case StoreOp::try_get:
-            return client.send_(known ? framed(Status::ok, found->second)
-                                      : framed(Status::missing, ""));
+            return client.send_(known ? framed_reply(Status::ok, found->second)
+                                      : framed_reply(Status::missing, ""));
         case StoreOp::remove:
             remove(request.key);
-            return client.send_(framed(Status::ok, ""));
+            return client.send_(framed_reply(Status::ok, ""));
         case StoreOp::add:
             return count(client, request);
         case StoreOp::will:
             client.will_.reset();
             if (!request.key.empty()) client.will_ = std::move(request);
-            return client.send_(framed(Status::ok, ""));
+            return client.send_(framed_reply(Status::ok, ""));
     }
 }
 
@@ -97,18 +94,19 @@ void StoreTable::count(Client& client, const StoreRequest& request) {
     const auto found = values_.find(request.key);
     const bool known = found != values_.end();
     if (request.value.size() != sizeof amount || (known && found->second.size() != sizeof sum))
-        return client.send_(framed(Status::refused, "add works on 8-byte counters only"));
+        return client.send_(framed_reply(Status::refused, "add works on 8-byte counters only"));
     std::memcpy(&amount, request.value.data(), sizeof amount);
     if (known) std::memcpy(&sum, found->second.data(), sizeof sum);
     sum += amount;
     const std::string value(reinterpret_cast<const char*>(&sum), sizeof sum);
-    if (put(client, {request.op, request.key, value})) client.send_(framed(Status::ok, value));
+    if (put(client, {request.op, request.key, value}))
+        client.send_(framed_reply(Status::ok, value));
 }
 
 bool StoreTable::put(Client& client, const StoreRequest& request) {
     if (keep(request.key, request.value)) return true;
-    client.send_(
-        framed(Status::refused, fmt::format("the store holds {} bytes, its limit", stored_bytes_)));
+    client.send_(framed_reply(Status::refused,
+                              fmt::format("the store holds {} bytes, its limit", stored_bytes_)));
     return false;
 }
 
@@ -136,7 +134,7 @@ void StoreTable::publish(const std::string& key) {
     const auto waiting = waiting_.extract(key);
     if (waiting.empty()) return;
     for (Client* client : waiting.mapped()) {
-        client->send_(framed(Status::ok, values_.at(key)));
+        client->send_(framed_reply(Status::ok, values_.at(key)));
         client->waits_for_.reset();
     }
 }

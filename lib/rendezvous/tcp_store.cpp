@@ -1,6 +1,9 @@
 #include "rendezvous/tcp_store.h"
 
+#include <poll.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <optional>
@@ -18,6 +21,7 @@
 namespace tutti {
 namespace {
 
+using store_protocol::JobEntry;
 using store_protocol::Status;
 using store_protocol::StoreOp;
 
@@ -26,8 +30,29 @@ struct Reply {
     std::string value;
 };
 
+Result<Reply> receive_reply(int fd, Deadline deadline) {
+    TUTTI_ASSIGN(const Bytes body, net::recv_frame(fd, store_protocol::max_frame_bytes, deadline));
+    ByteReader reader(body);
+    Reply reply;
+    reply.status = reader.get_enum(Status::ok, Status::missing);
+    reply.value = reader.get_text(store_protocol::max_frame_bytes);
+    if (!reader.at_end())
+        return fail(Code::system, "the store sent a malformed reply of {} bytes", body.size())
+            .advice("install the same version of tutti on all hosts");
+    return reply;
+}
+
+bool answers(int fd, Deadline deadline) {
+    pollfd answer{.fd = fd, .events = POLLIN, .revents = 0};
+    while (!deadline.passed() && !net::wait_cancelled())
+        if (net::poll_serving(&answer, static_cast<int>(deadline.left_ms(1000))) > 0) return true;
+    return false;
+}
+
 constexpr int64_t gone_ms = 700;       // how long to retry a server that closed the connection
 constexpr int64_t withdraw_ms = 1000;  // to wait for the server's answer
+constexpr int64_t open_ms = 2000;      // for a server that has the port to open a job
+constexpr int64_t tell_job_ms = 3000;  // of waiting for a job, until the log says so
 
 // The server executes the will when this connection ends, so no forked child may keep it open.
 class TcpWill final : public Will {
@@ -50,7 +75,9 @@ class TcpStore final : public Store {
 public:
     TcpStore(const StoreOptions& options, net::HostPort at, std::unique_ptr<TcpStoreServer> server)
         : at_(std::move(at)),
-          key_{options.secret, store_protocol::handshake_context(options.job)},
+          secret_(options.secret),
+          job_(options.job),
+          hosted_(options.hosted),
           host_rank_(options.hosted ? options.server : 0),
           in_job_(options.in_job),
           name_("tcp://" + net::format_host_port(at_)),
@@ -58,6 +85,9 @@ public:
 
     /// keep_trying: the server may not have started yet.
     Result<> reach(Deadline deadline, bool keep_trying);
+    /// Opens the job at a server of another job, until this process ends. errno EADDRINUSE: the job
+    /// is open there already.
+    Result<> open_job(Deadline deadline);
 
     Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
@@ -67,16 +97,24 @@ public:
     Result<> remove(const std::string& key, Deadline deadline) override;
     Result<std::unique_ptr<Will>> set_will(const std::string& key, std::string_view value,
                                            Deadline deadline) override;
-    bool forgets() const override { return server_ != nullptr; }
+    bool forgets() const override { return serves(); }
     std::string describe() const override { return name_; }
     std::string suspicion() const override;
 
 private:
-    Result<UniqueFd> connect(Deadline deadline, bool keep_trying);
+    /// Whether the job's part of the store ends with this process.
+    bool serves() const { return server_ || opening_; }
+    struct JobConnection {
+        UniqueFd fd;
+        std::string server_job;  // empty: the server serves one job, this one
+    };
+    Result<JobConnection> connect(Deadline deadline, bool keep_trying);
+    Result<> introduce(int fd, JobEntry entry, Deadline deadline) const;
+    Result<std::optional<std::string>> await_job(int fd, Deadline deadline, bool keep_trying) const;
     Result<UniqueFd> take_connection(Deadline deadline);
     Result<Reply> ask(StoreOp op, const std::string& key, std::string_view value,
                       Deadline deadline);
-    Result<Reply> ask_on(int fd, ByteView request, Deadline deadline);
+    static Result<Reply> ask_on(int fd, ByteView request, Deadline deadline);
     Error gone(const Error& cause) const;
     /// The process that serves the store, for messages.
     std::string host_name() const {
@@ -85,21 +123,71 @@ private:
     }
 
     net::HostPort at_;
-    net::AuthKey key_;
+    std::string secret_, job_;
+    // Servers of version 0.1.0 know their own job only, and close connections with another
+    // greeting.
+    std::atomic<bool> knows_jobs_{true};
+    bool hosted_;     // rank 0 does not open the job
     Rank host_rank_;  // nobody: the launcher serves, or with in_job_ an unknown rank
     bool in_job_;
     std::string name_;
     std::unique_ptr<TcpStoreServer> server_;
+    std::optional<UninheritedFd> opening_;  // the connection that keeps the job open
+    std::string server_job_;                // the job of the process that serves the store
     // Connections with no request on them: one, unless several threads ask at the same time. So a
     // waiting get never delays another thread's set.
     std::mutex mutex_;
     std::vector<UniqueFd> idle_;
 };
 
-Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
-    ByteWriter hello;
-    hello.put(store_protocol::version);
-    const Bytes hello_bytes = hello.take();
+Result<> TcpStore::introduce(int fd, JobEntry entry, Deadline deadline) const {
+    const bool own = entry == JobEntry::own;
+    const net::AuthKey key{
+        .secret = secret_,
+        .context = own ? store_protocol::handshake_context(job_)
+                       : std::string(store_protocol::any_job_context),
+        .greeting = own ? net::Greeting::own_job : net::Greeting::any_job,
+    };
+    return net::introduce(
+        fd, key, store_protocol::encode_store_hello({.entry = entry, .job = job_}), deadline);
+}
+
+// The server's answers to the hello. keep_trying: rank 0 may not have opened the job yet. Returns
+// the job of the server's process; nullopt: the process ended before rank 0 opened this job, and
+// another one may serve.
+Result<std::optional<std::string>> TcpStore::await_job(int fd, Deadline deadline,
+                                                       bool keep_trying) const {
+    const int64_t start_ns = now_ns();
+    auto reply = receive_reply(fd, deadline);
+    if (!reply && reply.error().code == Code::peer_lost) return tl::unexpected(gone(reply.error()));
+    if (!reply) return wrap(std::move(reply).error(), "store " + name_);
+    if (reply->status == Status::ok) return std::move(reply->value);
+    if (reply->status == Status::taken)
+        return ErrorResult({Code::system, nobody, EADDRINUSE,
+                            fmt::format("store {} serves job '{}' already, for another rank 0",
+                                        name_, job_)})
+            .advice("end the earlier run, or give this one another TUTTI_JOB");
+    const std::string others = std::move(reply->value);
+    if (!server_job_.empty() || (!keep_trying && !in_job_))
+        return tl::unexpected(gone({Code::peer_lost, host_rank_, 0, "the job is closed"}));
+    if (hosted_)
+        return ErrorResult({Code::auth, nobody, job_closed_errno,
+                            fmt::format("store {} serves job {}, not '{}'", name_, others, job_)})
+            .advice("compare TUTTI_SECRET and TUTTI_JOB on all ranks");
+    if (!answers(fd, deadline.within_ms(tell_job_ms)) && !deadline.passed())
+        log::warn(
+            "store {} serves job {}; this process waits for rank 0 of job '{}'. What to do: "
+            "compare TUTTI_JOB on all ranks, and start rank 0",
+            name_, others, job_);
+    auto opened = receive_reply(fd, deadline);
+    if (opened) return std::move(opened->value);
+    if (opened.error().code != Code::timeout) return std::nullopt;
+    return fail(Code::timeout, "store {} serves job {}, and rank 0 did not open job '{}' in {} ms",
+                name_, others, job_, (now_ns() - start_ns) / 1'000'000)
+        .advice("compare TUTTI_JOB on all ranks, and start rank 0");
+}
+
+Result<TcpStore::JobConnection> TcpStore::connect(Deadline deadline, bool keep_trying) {
     const int64_t start_ns = now_ns();
     const auto unreachable = [&](const Error& cause) {
         Error error{cause.code, host_rank_, cause.sys_errno,
@@ -113,7 +201,7 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
                 host_name());
         return tl::unexpected<Error>(std::move(error));
     };
-    bool answered = false;
+    bool answered = false, refused = false;
     for (net::Redial redial;;) {
         // A server that has answered and then gone away has lost its keys, so this retries only
         // briefly.
@@ -125,15 +213,34 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
             return tl::unexpected(gone(fd.error()));
         if (!fd) return unreachable(fd.error());
         answered = true;
-        const auto introduced = net::introduce(fd->get(), key_, hello_bytes, deadline);
-        if (introduced) return fd;
-        const Error& cause = introduced.error();
+        const bool any_job = knows_jobs_;
+        auto introduced = introduce(fd->get(), any_job ? JobEntry::enter : JobEntry::own, deadline);
+        if (introduced && !any_job) return JobConnection{*std::move(fd), {}};
+        if (introduced) {
+            TUTTI_ASSIGN(auto server_job, await_job(fd->get(), deadline, keep_trying));
+            if (server_job) return JobConnection{*std::move(fd), *std::move(server_job)};
+            answered = false;
+            continue;
+        }
+        Error& cause = introduced.error();
         if (cause.code == Code::timeout) return unreachable(cause);
+        // A server that closes is of version 0.1.0, or short of descriptors: the other greeting is
+        // the next to try.
+        const bool hung_up = cause.code == Code::auth && cause.sys_errno == ECONNRESET;
+        refused = refused || hung_up;
+        if (refused) knows_jobs_ = !any_job;
+        if (refused && cause.code == Code::auth) cause.sys_errno = ECONNRESET;
         if (!redial.again(cause, deadline)) return wrap(cause, "store " + name_);
     }
 }
 
 Error TcpStore::gone(const Error& cause) const {
+    if (!server_job_.empty() && server_job_ != job_)
+        return {Code::peer_lost, nobody, cause.sys_errno,
+                fmt::format("store {} is gone: the process of job '{}' that served it has ended, "
+                            "or rank 0, which opened job '{}' there ({})",
+                            name_, server_job_, job_, cause.message),
+                "read the output of rank 0, and start the job again"};
     return {Code::peer_lost, host_rank_, cause.sys_errno,
             fmt::format("store {} is gone: the process of {}, which served it, has ended ({})",
                         name_, host_name(), cause.message),
@@ -141,10 +248,19 @@ Error TcpStore::gone(const Error& cause) const {
 }
 
 Result<> TcpStore::reach(Deadline deadline, bool keep_trying) {
-    TUTTI_ASSIGN(UniqueFd fd, connect(deadline, keep_trying));
+    TUTTI_ASSIGN(JobConnection connection, connect(deadline, keep_trying));
+    server_job_ = std::move(connection.server_job);
     const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(fd));
+    idle_.push_back(std::move(connection.fd));
     return {};
+}
+
+Result<> TcpStore::open_job(Deadline deadline) {
+    TUTTI_ASSIGN(UniqueFd fd, net::connect_tcp(at_, {.deadline = deadline}));
+    TUTTI_TRY(introduce(fd.get(), JobEntry::open, deadline));
+    TUTTI_TRY(await_job(fd.get(), deadline, false));
+    opening_.emplace(std::move(fd));
+    return reach(deadline, false);
 }
 
 Result<UniqueFd> TcpStore::take_connection(Deadline deadline) {
@@ -156,21 +272,14 @@ Result<UniqueFd> TcpStore::take_connection(Deadline deadline) {
             return fd;
         }
     }
-    return connect(deadline, false);  // no retry: a store that was reached before and is gone does
-                                      // not return
+    // No retry: a store that was reached before and is gone does not return.
+    TUTTI_ASSIGN(JobConnection connection, connect(deadline, false));
+    return std::move(connection.fd);
 }
 
 Result<Reply> TcpStore::ask_on(int fd, ByteView request, Deadline deadline) {
     TUTTI_TRY(net::send_frame(fd, request, deadline));
-    TUTTI_ASSIGN(const Bytes body, net::recv_frame(fd, store_protocol::max_frame_bytes, deadline));
-    ByteReader reader(body);
-    Reply reply;
-    reply.status = reader.get_enum(Status::ok, Status::missing);
-    reply.value = reader.get_text(store_protocol::max_frame_bytes);
-    if (!reader.at_end())
-        return fail(Code::system, "the store sent a malformed reply of {} bytes", body.size())
-            .advice("install the same version of tutti on all hosts");
-    return reply;
+    return receive_reply(fd, deadline);
 }
 
 Result<Reply> TcpStore::ask(StoreOp op, const std::string& key, std::string_view value,
@@ -229,12 +338,12 @@ Result<bool> TcpStore::claim(const std::string& key, std::string_view value, std
 Result<std::unique_ptr<Will>> TcpStore::set_will(const std::string& key, std::string_view value,
                                                  Deadline deadline) {
     // No will needed: the store ends with this process.
-    if (server_) return std::make_unique<Will>();
-    TUTTI_ASSIGN(UniqueFd fd, connect(deadline, false));
-    auto kept =
-        ask_on(fd.get(), store_protocol::encode_request(StoreOp::will, key, value), deadline);
+    if (serves()) return std::make_unique<Will>();
+    TUTTI_ASSIGN(JobConnection connection, connect(deadline, false));
+    auto kept = ask_on(connection.fd.get(),
+                       store_protocol::encode_request(StoreOp::will, key, value), deadline);
     if (!kept) return wrap(std::move(kept.error()), "store " + name_);
-    return std::make_unique<TcpWill>(std::move(fd));
+    return std::make_unique<TcpWill>(std::move(connection.fd));
 }
 
 std::string TcpStore::suspicion() const {
@@ -313,6 +422,15 @@ Result<std::unique_ptr<Store>> serve(const StoreOptions& options,
                                               .deadline = options.deadline});
         if (!started && started.error().code == Code::invalid)
             return tl::unexpected<Error>(std::move(started.error()));
+        if (!started && started.error().sys_errno == EADDRINUSE) {
+            auto store = std::make_unique<TcpStore>(options, at, nullptr);
+            const auto opened = store->open_job(options.deadline.within_ms(open_ms));
+            if (opened) return store;
+            started.error().message += fmt::format("; its server does not open job '{}': {}",
+                                                   options.job, opened.error().message);
+            if (opened.error().sys_errno == EADDRINUSE)
+                started.error().advice = opened.error().advice;
+        }
         if (!started) {
             // A place that is taken is on this host: the caller may look for its server.
             if (!first || started.error().sys_errno == EADDRINUSE)
@@ -342,7 +460,9 @@ Result<std::unique_ptr<Store>> find(const StoreOptions& options,
             const auto patience = Deadline::after_ms(std::max<int64_t>(1, share_ms));
             auto reached = store->reach(patience, false);
             if (reached) return store;
-            if (reached.error().code == Code::auth) return tl::unexpected(reached.error());
+            const bool closed = reached.error().sys_errno == job_closed_errno;
+            if (reached.error().code == Code::auth && !closed)
+                return tl::unexpected(reached.error());
             last = std::move(reached).error();
         }
         if (options.deadline.passed() || net::wait_cancelled())

@@ -63,15 +63,19 @@ class Server final : public TcpStoreServer {
 public:
     Server(uint16_t port, UniqueFd wake) : port_(port), wake_(std::move(wake)) {}
 
-    Result<> run(UniqueFd listener, net::AuthKey key);
+    Result<> run(UniqueFd listener, const Options& options);
     ~Server() override;
     uint16_t port() const override { return port_; }
-    uint64_t turned_away() const override { return acceptor_->turned_away(); }
+    uint64_t turned_away() const override {
+        return acceptor_->turned_away() + waiting_for_job_.load(std::memory_order_relaxed);
+    }
 
 private:
     struct ClientConnection {
         UninheritedFd fd;
-        StoreTable::Client client;
+        store_protocol::StoreHello hello;
+        std::shared_ptr<StoreTable> table{};  // nullptr: its job is not open
+        StoreTable::Client client{};
         std::list<ClientConnection>::iterator self{};
         Bytes in{};
         Bytes out{};
@@ -79,11 +83,15 @@ private:
         bool broken = false;
         uint32_t events = EPOLLIN | EPOLLRDHUP;
 
-        explicit ClientConnection(UniqueFd socket) : fd(std::move(socket)) {}
+        ClientConnection(UniqueFd socket, store_protocol::StoreHello introduced)
+            : fd(std::move(socket)), hello(std::move(introduced)) {}
     };
 
     void serve();
-    void welcome(UniqueFd fd, const Bytes& hello);
+    void welcome(UniqueFd fd, const Bytes& bytes);
+    void enter(ClientConnection& connection);
+    void open_job(ClientConnection& opener);
+    void end_job(const ClientConnection& opener);
     void ready(ClientConnection& connection, uint32_t events);
     void close(ClientConnection& connection);
     bool receive(ClientConnection& connection);
@@ -97,19 +105,27 @@ private:
     std::atomic<bool> stop_{false};
     Reactor reactor_;
     std::unique_ptr<net::Acceptor> acceptor_;
-    StoreTable table_;
+    // The open jobs. The server's own lasts as long as the server, any other as long as the
+    // connection that opened it.
+    std::map<std::string, std::shared_ptr<StoreTable>> jobs_;
+    std::string own_job_;
+    std::atomic<uint64_t> waiting_for_job_{0};  // connections
     std::list<ClientConnection> connections_;
     // Not on the thread's small stack.
     std::vector<std::byte> chunk_ = std::vector<std::byte>(read_bytes);
     Thread thread_;
 };
 
-Result<> Server::run(UniqueFd listener, net::AuthKey key) {
+Result<> Server::run(UniqueFd listener, const Options& options) {
+    own_job_ = options.job;
+    jobs_[own_job_] = std::make_shared<StoreTable>();
     TUTTI_TRY(reactor_.add(wake_.get(), EPOLLIN, [](uint32_t) {}));
     acceptor_ = std::make_unique<net::Acceptor>(
-        reactor_, std::move(listener), std::move(key),
+        reactor_, std::move(listener),
+        net::AuthKey{.secret = options.secret,
+                     .context = store_protocol::handshake_context(own_job_)},
         [this](UniqueFd fd, const Bytes& hello) { welcome(std::move(fd), hello); },
-        net::Acceptor::Options{});
+        net::Acceptor::Options{.any_job_context = std::string(store_protocol::any_job_context)});
     const NoSignals for_the_thread;
     TUTTI_ASSIGN(thread_, Thread::start("the store's thread", [this] { serve(); }));
     return {};
@@ -126,42 +142,85 @@ void Server::serve() {
     while (!stop_.load(std::memory_order_relaxed)) reactor_.poll(-1);
 }
 
-void Server::welcome(UniqueFd fd, const Bytes& hello) {
-    ByteReader reader(hello);
-    const auto version = reader.get<uint32_t>();
-    if (!reader.at_end() || version != store_protocol::version) {
+void Server::welcome(UniqueFd fd, const Bytes& bytes) {
+    auto hello = store_protocol::decode_store_hello(bytes);
+    if (!hello || hello->version != store_protocol::version) {
         log::warn(
             "store: refused a client that speaks version {} of the store's protocol, not {}. What "
             "to do: install the same version of tutti on all hosts",
-            version, store_protocol::version);
+            hello ? hello->version : store_protocol::version, store_protocol::version);
         return;
     }
     const int on = 1;  // so that the connection of a host that vanished ends
     setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     const int raw = fd.get();
-    ClientConnection& connection = connections_.emplace_back(std::move(fd));
+    ClientConnection& connection = connections_.emplace_back(std::move(fd), *std::move(hello));
     connection.self = std::prev(connections_.end());
     connection.client.on_reply(
         [this, &connection](const Bytes& frame) { reply(connection, frame); });
     auto added = reactor_.add(raw, connection.events,
                               [this, &connection](uint32_t events) { ready(connection, events); });
-    if (added) return;
+    if (added) return enter(connection);
     log::warn("store: cannot serve a client: {}", error_text(added.error()));
     connections_.pop_back();
+}
+
+// A client of a job that is not open learns which jobs are, and waits.
+void Server::enter(ClientConnection& connection) {
+    using store_protocol::JobEntry, store_protocol::Status;
+    const auto& hello = connection.hello;
+    const auto job = jobs_.find(hello.entry == JobEntry::own ? own_job_ : hello.job);
+    if (hello.entry == JobEntry::own) {
+        connection.table = job->second;
+    } else if (hello.entry == JobEntry::open) {
+        if (job == jobs_.end()) return open_job(connection);
+        reply(connection, store_protocol::framed_reply(Status::taken, ""));
+    } else if (job != jobs_.end()) {
+        connection.table = job->second;
+        reply(connection, store_protocol::framed_reply(Status::ok, own_job_));
+    } else {
+        std::string names;
+        for (const auto& [name, table] : jobs_)
+            names += fmt::format("{}'{}'", names.empty() ? "" : ", ", name);
+        waiting_for_job_.fetch_add(1, std::memory_order_relaxed);
+        reply(connection, store_protocol::framed_reply(Status::missing, names));
+        watch(connection);
+    }
+}
+
+void Server::open_job(ClientConnection& opener) {
+    const auto table = jobs_[opener.hello.job] = std::make_shared<StoreTable>();
+    for (ClientConnection& connection : connections_) {
+        if (connection.table || connection.hello.job != opener.hello.job) continue;
+        connection.table = table;
+        if (&connection != &opener) waiting_for_job_.fetch_sub(1, std::memory_order_relaxed);
+        reply(connection, store_protocol::framed_reply(store_protocol::Status::ok, own_job_));
+        watch(connection);
+    }
+}
+
+// Ends the job's connections, as the end of a server of its own would. Their handlers close them.
+void Server::end_job(const ClientConnection& opener) {
+    jobs_.erase(opener.hello.job);
+    for (const ClientConnection& connection : connections_)
+        if (connection.table == opener.table) shutdown(connection.fd.get(), SHUT_RDWR);
 }
 
 void Server::ready(ClientConnection& connection, uint32_t events) {
     if ((events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) connection.broken = true;
     if (!connection.broken && (events & EPOLLOUT) != 0) flush(connection);
     if (!connection.broken && (events & EPOLLIN) != 0) connection.broken = !receive(connection);
-    if (!connection.broken) answer_requests(connection);
+    if (!connection.broken && connection.table) answer_requests(connection);
     if (connection.broken) return close(connection);
     watch(connection);
 }
 
 void Server::close(ClientConnection& connection) {
     reactor_.remove(connection.fd.get());
-    table_.drop(connection.client);
+    if (connection.table) {
+        connection.table->drop(connection.client);
+        if (connection.hello.entry == store_protocol::JobEntry::open) end_job(connection);
+    }
     connections_.erase(connection.self);
 }
 
@@ -177,7 +236,8 @@ void Server::answer_requests(ClientConnection& connection) {
     std::size_t at = 0;
     while (!connection.client.waits() && !connection.broken &&
            connection.out.size() - connection.out_done < unsent_limit_bytes) {
-        const auto taken = table_.take(connection.client, ByteView(connection.in).subspan(at));
+        const auto taken =
+            connection.table->take(connection.client, ByteView(connection.in).subspan(at));
         connection.broken = connection.broken || !taken;
         if (taken.value_or(0) == 0) break;
         at += *taken;
@@ -212,13 +272,14 @@ void Server::flush(ClientConnection& connection) {
     connection.out_done = 0;
 }
 
-// While the client must not send more requests, the server only waits for the end of the
-// connection: reading would accumulate its requests, and watching a readable socket without reading
-// would spin.
+// While the client must not send more requests, or its job is not open, the server only waits for
+// the end of the connection: reading would accumulate its requests, and watching a readable socket
+// without reading would spin.
 void Server::watch(ClientConnection& connection) {
     const std::size_t unsent = connection.out.size() - connection.out_done;
     uint32_t events = EPOLLRDHUP;
-    if (!connection.client.waits() && unsent < unsent_limit_bytes) events |= EPOLLIN;
+    if (connection.table && !connection.client.waits() && unsent < unsent_limit_bytes)
+        events |= EPOLLIN;
     if (unsent > 0) events |= EPOLLOUT;
     if (events == connection.events) return;
     connection.events = events;
@@ -243,9 +304,7 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const Options& opt
     TUTTI_ASSIGN(const uint16_t port, net::local_port(listener->get()));
     TUTTI_ASSIGN(UniqueFd wake, make_event_fd());
     auto server = std::make_unique<Server>(port, std::move(wake));
-    TUTTI_TRY(server->run(
-        std::move(*listener),
-        {.secret = options.secret, .context = store_protocol::handshake_context(options.job)}));
+    TUTTI_TRY(server->run(std::move(*listener), options));
     own_ports().add(port, options.job);
     return server;
 }

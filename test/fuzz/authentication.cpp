@@ -13,7 +13,7 @@ const net::AuthKey key{"a secret that nobody guesses", "store/fuzz"};
 constexpr int64_t patience_ms = 60'000;
 
 void serve(Input in) {
-    net::AuthServer server(key);
+    net::AuthServer server(key, "store");
     Bytes reply;
     for (std::size_t fed = 0; server.wants() > 0 && !in.empty(); ++fed) {
         require(fed < 2, "the handshake goes on for ever");

@@ -61,6 +61,12 @@ void read_request(ByteView frame) {
             "a request has two forms");
 }
 
+void read_store_hello(ByteView body) {
+    const auto hello = decode_store_hello(body);
+    if (!hello || hello->version != store_protocol::version) return;
+    require(as_text(encode_store_hello(*hello)) == as_text(body), "a hello has two forms");
+}
+
 }  // namespace
 
 // The input names, again and again, a client (with 0x80 it leaves and another comes), a length, and
@@ -74,6 +80,7 @@ void run_store(ByteView input) {
         if ((who & leaves) != 0 || !visitor) visitor.emplace(table);
         const ByteView said = in.take(in.get<uint16_t>());
         read_request(said);
+        read_store_hello(said);
         visitor->say(said);
     }
     for (auto& visitor : visitors) visitor.reset();
@@ -88,7 +95,10 @@ std::vector<Bytes> seeds_store() {
         all.push_back(frame);
     };
     const std::string_view five("\x05\0\0\0\0\0\0\0", 8);
-    says(0, StoreOp::set, "a", "1");
+    const Bytes hello = encode_store_hello({.entry = JobEntry::open, .job = "job"});
+    all.push_back(ByteWriter().put(uint8_t{0}).put(static_cast<uint16_t>(hello.size())).take());
+    all.push_back(hello);
+    says(0x80, StoreOp::set, "a", "1");
     says(0, StoreOp::get, "a", "");
     says(1, StoreOp::get, "late", "");
     says(1, StoreOp::try_get, "a", "");

@@ -3,6 +3,7 @@
 TUTTI_TEST_KILLS: about how many for each transport (12 by default, 100 in the long tier). TUTTI_TEST_SEED repeats the
 choices of a run, but not the system's timing.
 """
+import contextlib
 import os
 import pathlib
 import random
@@ -44,7 +45,7 @@ class Member(Process):
 
 
 class Job:
-    def __init__(self, size, transport, hosts, store):
+    def __init__(self, size, transport, hosts, store, **more_env):
         self.folder = tempfile.TemporaryDirectory()
         self.stop_file = os.path.join(self.folder.name, "stop")
         self.size, self.hosts = size, hosts
@@ -54,7 +55,7 @@ class Job:
                     "TUTTI_SECRET": secrets.token_hex(16),
                     "TUTTI_IFACE": "127.0.0.1", "TUTTI_TRANSPORT": transport,
                     "TUTTI_STORE": store or f"file://{self.folder.name}/store",
-                    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+                    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0", **more_env}
         self.started = 0
         self.processes = [self.start(TUTTI_RANK=str(rank), TUTTI_SIZE=str(size)) for rank in range(size)]
 
@@ -210,6 +211,27 @@ class StorePlaces(StoreHost):
         other.bind(("127.0.0.1", 0))  # refuses connections, because it does not listen
         self.addCleanup(other.close)
         return f"tcp://127.0.0.1:{other.getsockname()[1]},tcp://127.0.0.1:{free_port()}"
+
+
+class JobsAtOneStore(unittest.TestCase):
+    """Two jobs at one tcp store: a process of either serves it, and each job outlives that process's end."""
+
+    def test_each_goes_on_whoever_serves_the_store(self):
+        store, secret = f"tcp://127.0.0.1:{free_port()}", secrets.token_hex(16)
+        with contextlib.ExitStack() as ends:
+            jobs = [ends.enter_context(Job(3, "shm,tcp", 1, store, TUTTI_SECRET=secret, TUTTI_JOB=name))
+                    for name in ("first", "second")]
+            for _ in range(3):
+                for job in jobs:
+                    job.wait_until_whole()
+                for job in jobs:
+                    job.replace([min(job.processes, key=lambda each: each.place[1])])
+            for job in jobs:
+                job.wait_until_whole()
+            jobs[0].stop()
+            jobs[1].replace([min(jobs[1].processes, key=lambda each: each.place[1])])
+            jobs[1].wait_until_whole()
+            jobs[1].stop()
 
 
 if __name__ == "__main__":

@@ -457,6 +457,22 @@ Result<std::shared_ptr<Store>> open_running_store(Config& config, Deadline deadl
     return job_stores::open_anew(config, deadline);
 }
 
+/// Waits while the store is not served, or serves other jobs only: a member may serve it anew.
+Result<std::shared_ptr<Store>> await_running_store(Config& config, Deadline deadline) {
+    std::optional<Error> closed;  // more precise than an attempt that the deadline has cut short
+    for (;;) {
+        auto opened = open_running_store(config, deadline);
+        if (opened) return opened;
+        Error& error = opened.error();
+        const bool is_closed =
+            config.store_in_job && error.code == Code::auth && error.sys_errno == job_closed_errno;
+        if (is_closed) closed = error;
+        if ((!is_closed && error.code != Code::peer_lost) || deadline.passed())
+            return tl::unexpected(closed && error.code == Code::timeout ? *closed : error);
+        net::poll_serving(nullptr, queue_again_ms);
+    }
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> join_running_job(Config config,
@@ -475,11 +491,7 @@ Result<std::shared_ptr<Communicator>> join_running_job(Config config,
     std::shared_ptr<Store> store = own_store;
     for (;;) {
         if (!store) {
-            auto opened = open_running_store(config, deadline);
-            if (!opened && opened.error().code == Code::peer_lost && !deadline.passed()) {
-                net::poll_serving(nullptr, queue_again_ms);
-                continue;
-            }
+            auto opened = await_running_store(config, deadline);
             if (!opened) return wrap(std::move(opened).error(), doing);
             store = *std::move(opened);
         }
