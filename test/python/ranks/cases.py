@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 import tutti.torch
-from expect import raises  # noqa: F401 (programs import it from here)
+from expect import raises, raises_late  # noqa: F401 (programs import it from here)
 
 CASES = {}
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))

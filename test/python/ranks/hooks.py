@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import tutti.torch
-from cases import VERSION, case, equal, raises, rank, run, size
+from cases import VERSION, case, equal, raises, raises_late, rank, run, size
 
 HAS_ABORT_HOOKS, HAS_COMPLETION_HOOKS = VERSION >= (2, 14), VERSION >= (2, 15)
 SECOND = datetime.timedelta(seconds=1)
@@ -297,7 +297,7 @@ def a_longer_time_out_is_for_one_call():
     equal(x, ones() * size())
     if rank() == 1:
         STORE.wait([f"late/{other}" for other in range(size()) if other != 1])
-        raises(dist.DistBackendError, "", dist.all_reduce, ones(), group=group)
+        raises_late(dist.DistBackendError, "", dist.all_reduce, ones(), group=group)
     else:
         error = raises(tutti.torch.TimedOutError, ["timed out", "rank 1"], dist.all_reduce, ones(), group=group)
         STORE.set(f"late/{rank()}", "")
