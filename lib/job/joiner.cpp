@@ -98,23 +98,22 @@ Joiner::Joiner(const EndpointParts& parts, const std::string& generation)
     : parts_(parts),
       config_(parts.config),
       limit_(config_.join_limit.value_or(TimeLimit::from_now(config_.timeout_ms))),
-      deadline_(limit_.by),
       notice_(generation, config_.rank, config_.size),
       watch_(config_.rank, config_.size, parts.identity.machine, parts.directory, notice_) {}
 
 Deadline Joiner::store_patience() const {
-    return deadline_.within_ms(publish_ms);
+    return limit_.by.within_ms(publish_ms);
 }
 
 // The store comes first: through it, a rank that cannot go on tells the others why.
 Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
     Wakeups& wakeups = parts_.wakeups;
     const net::ServeWhileWaiting serving(wakeups.manual() ? &wakeups.reactor() : nullptr);
-    usual_address_ = address_on_the_way(config_, deadline_);
+    usual_address_ = address_on_the_way(config_, limit_.by);
     const auto sound = named(config_.rank, check_settings(config_, usual_address_));
     if (config_.size > 1) {
-        const auto tells = deadline_.within_ms(tell_ms);
-        const auto entered = enter_store(std::move(own_store), sound ? deadline_ : tells);
+        const auto tells = limit_.by.within_ms(tell_ms);
+        const auto entered = enter_store(std::move(own_store), sound ? limit_.by : tells);
         if (sound) TUTTI_TRY(entered);
     } else if (own_store) {
         parts_.directory.enter(std::move(own_store));  // for newcomers
@@ -260,11 +259,11 @@ Result<> Joiner::connect_parent() {
     ParentSearch search(config_.rank, config_.size);
     Notices notices;
     net::Redial redial;
-    Pace between_calls(deadline_, {.sleep_us = call_again_us});
+    Pace between_calls(limit_.by, {.sleep_us = call_again_us});
     for (;;) {
         switch (search.step()) {
             case ParentSearch::SearchStep::look_up: {
-                const int64_t most_ms = std::max<int64_t>(1, deadline_.left_ms(look_up_ms));
+                const int64_t most_ms = std::max<int64_t>(1, limit_.by.left_ms(look_up_ms));
                 search.on_record(parts_.directory.store().get(parts_.directory.key(search.parent()),
                                                               Deadline::after_ms(most_ms)));
                 break;
@@ -274,7 +273,7 @@ Result<> Joiner::connect_parent() {
                 break;
             case ParentSearch::SearchStep::look_for_trouble: {
                 search.on_failure_check(watch_.trouble(has_parent_, now_ns()),
-                                        deadline_.passed() || net::wait_cancelled());
+                                        limit_.by.passed() || net::wait_cancelled());
                 if (search.step() != ParentSearch::SearchStep::look_up) break;
                 const auto waited_ms = search.was_refused() ? std::nullopt : notices.due_ms();
                 if (waited_ms)
@@ -299,13 +298,13 @@ Result<> Joiner::connect_parent() {
 }
 
 void Joiner::call_parent(ParentSearch& search, net::Redial& redial) {
-    auto fd = net::connect_tcp(search.address(), {.deadline = deadline_, .keep_trying = false});
-    if (!fd) return search.refused(fd.error(), parts_.connector.hides(search.record(), deadline_));
+    auto fd = net::connect_tcp(search.address(), {.deadline = limit_.by, .keep_trying = false});
+    if (!fd) return search.refused(fd.error(), parts_.connector.hides(search.record(), limit_.by));
     const net::AuthKey secret{config_.secret, "control/" + config_.job};
     const auto hello = ControlTree::Hello{.rank = config_.rank}.encode();
-    if (const auto introduced = net::introduce(fd->get(), secret, hello, deadline_); !introduced) {
+    if (const auto introduced = net::introduce(fd->get(), secret, hello, limit_.by); !introduced) {
         auto published = published_failure();
-        const bool again = !published && redial.again(introduced.error(), deadline_);
+        const bool again = !published && redial.again(introduced.error(), limit_.by);
         return search.turned_away(introduced.error(), std::move(published), again);
     }
     state_distance(fd->get());
@@ -342,7 +341,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
     if (assembly.state() == State::link) {
         TUTTI_ASSIGN(const bool know_all, take_records());
         parts_.transports.agree_on(assembly.worst());
-        if (know_all) parts_.connector.introduce(config_.size, deadline_);
+        if (know_all) parts_.connector.introduce(config_.size, limit_.by);
         intrinsics = join_intrinsics();
         assembly.linked(intrinsics.group != nullptr);
     }
@@ -372,15 +371,15 @@ JoinedIntrinsics Joiner::join_intrinsics() const {
     if (config_.size == 1) return {};
     const net::CancelWaitsWhen failed(parts_.assembly.failed());
     return parts_.connector.join_intrinsics(Group(config_.rank, config_.size),
-                                            parts_.assembly.one_host(), deadline_);
+                                            parts_.assembly.one_host(), limit_.by);
 }
 
 template <typename Done>
 bool Joiner::wait_until(Done done) {
     while (!done()) {
-        if (deadline_.passed() || net::wait_cancelled()) return false;
+        if (limit_.by.passed() || net::wait_cancelled()) return false;
         if (parts_.wakeups.manual())
-            parts_.wakeups.reactor().poll(static_cast<int>(deadline_.left_ms(50)));
+            parts_.wakeups.reactor().poll(static_cast<int>(limit_.by.left_ms(50)));
         else
             parts_.assembly.wait_for_change(1);
     }
@@ -394,7 +393,7 @@ void Joiner::look_up_next() {
     const bool outlives_ranks = of_launcher || !config_.store.starts_with("tcp:");
     const Rank most = outlives_ranks ? 0 : std::min(next_known, config_.size - 1);
     for (Rank step = 1; step <= most; ++step) {
-        const auto record = parts_.directory.find((config_.rank + step) % config_.size, deadline_);
+        const auto record = parts_.directory.find((config_.rank + step) % config_.size, limit_.by);
         if (!record) return log::info("rank {}: {}", config_.rank, record.error().message);
     }
 }

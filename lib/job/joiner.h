@@ -81,7 +81,6 @@ private:
     const EndpointParts parts_;
     const Config& config_;
     const TimeLimit limit_;
-    const Deadline deadline_;
     const FailureNotice notice_;
     JoinWatch watch_;
     std::string usual_address_;  // this machine's, if the settings name none; may be empty
