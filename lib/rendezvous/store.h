@@ -55,8 +55,11 @@ public:
     virtual std::string remedy() const { return {}; }
 };
 
-/// The errno of an error with code auth: the tcp store serves other jobs, and this one is not open.
+/// The errno of the error that a tcp store serves other jobs, and this one is not open.
 inline constexpr int job_closed_errno = ENOENT;
+inline bool is_job_closed(const Error& error) {
+    return error.code == Code::auth && error.sys_errno == job_closed_errno;
+}
 
 struct StoreOptions {
     std::string url;        // tcp://host:port (or several, with commas), file:///dir

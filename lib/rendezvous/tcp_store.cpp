@@ -460,8 +460,7 @@ Result<std::unique_ptr<Store>> find(const StoreOptions& options,
             const auto patience = Deadline::after_ms(std::max<int64_t>(1, share_ms));
             auto reached = store->reach(patience, false);
             if (reached) return store;
-            const bool closed = reached.error().sys_errno == job_closed_errno;
-            if (reached.error().code == Code::auth && !closed)
+            if (reached.error().code == Code::auth && !is_job_closed(reached.error()))
                 return tl::unexpected(reached.error());
             last = std::move(reached).error();
         }

@@ -464,8 +464,7 @@ Result<std::shared_ptr<Store>> await_running_store(Config& config, Deadline dead
         auto opened = open_running_store(config, deadline);
         if (opened) return opened;
         Error& error = opened.error();
-        const bool is_closed =
-            config.store_in_job && error.code == Code::auth && error.sys_errno == job_closed_errno;
+        const bool is_closed = config.store_in_job && is_job_closed(error);
         if (is_closed) closed = error;
         if ((!is_closed && error.code != Code::peer_lost) || deadline.passed())
             return tl::unexpected(closed && error.code == Code::timeout ? *closed : error);
