@@ -31,6 +31,11 @@ constexpr int64_t longest_pause_ms = 250;
 // If there are further addresses to try, an address that drops packets must not use up the whole
 // deadline.
 constexpr int64_t one_of_several_ms = 2000;
+// A peer's host that has not answered for `vanished_ms` is gone. The kernel asks it after a silence
+// of `silence_s`, then every `asking_s`.
+constexpr int silence_s = 30;
+constexpr int asking_s = 5;
+constexpr int vanished_ms = 60'000;
 
 Result<UniqueFd> make_socket(int family) {
     UniqueFd fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -38,9 +43,8 @@ Result<UniqueFd> make_socket(int family) {
     return fd;
 }
 
-void set_option(int fd, int level, int option) {
-    const int on = 1;
-    setsockopt(fd, level, option, &on, sizeof on);
+void set_option(int fd, int level, int option, int value = 1) {
+    setsockopt(fd, level, option, &value, sizeof value);
 }
 
 Result<SocketAddress> abstract_address(const std::string& name) {
@@ -259,11 +263,18 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
     }
 }
 
+void end_with_peers_host(int fd) {
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, silence_s);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, asking_s);
+    // Also for data that the peer does not acknowledge; it replaces TCP_KEEPCNT.
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, vanished_ms);
+}
+
 void bound_if_local(int fd) {
     const auto [own, peer] = ends_of(fd);
     if (!own.port() || !within_machine(own, peer)) return;
-    const int bytes = local_buffer_bytes;
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, local_buffer_bytes);
 }
 
 // If another thread closes the descriptor meanwhile and opens it for another connection within this

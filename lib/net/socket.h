@@ -54,6 +54,10 @@ struct ConnectOptions {
 Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options);
 Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& options);
 
+/// The kernel ends this connection once the peer's host has not answered for a minute: a host that
+/// vanishes closes nothing. A stopped process is not the end, since its kernel answers for it.
+void end_with_peers_host(int fd);
+
 /// Call it on a connected socket. If both ends are on this machine, it bounds the send buffer so
 /// that the bytes in flight fit the caches.
 void bound_if_local(int fd);

@@ -141,6 +141,7 @@ private:
 };
 
 Result<> TcpStore::introduce(int fd, JobEntry entry, Deadline deadline) const {
+    net::end_with_peers_host(fd);
     const bool own = entry == JobEntry::own;
     const net::AuthKey key{
         .secret = secret_,

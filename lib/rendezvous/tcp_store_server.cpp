@@ -151,8 +151,7 @@ void Server::welcome(UniqueFd fd, const Bytes& bytes) {
             hello ? hello->version : store_protocol::version, store_protocol::version);
         return;
     }
-    const int on = 1;  // so that the connection of a host that vanished ends
-    setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    net::end_with_peers_host(fd.get());  // the job that it opened ends with the connection
     const int raw = fd.get();
     ClientConnection& connection = connections_.emplace_back(std::move(fd), *std::move(hello));
     connection.self = std::prev(connections_.end());

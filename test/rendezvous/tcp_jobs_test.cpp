@@ -1,6 +1,11 @@
 // Several jobs at one TCP store.
+#include <netinet/tcp.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstdio>
+#include <fstream>
 #include <thread>
 
 #include "net/acceptor.h"
@@ -35,6 +40,27 @@ Result<std::unique_ptr<Store>> enter(uint16_t port, const std::string& job,
                        .rank = 1,
                        .server = server,
                        .deadline = deadline});
+}
+
+/// For each end of the port's connections: the time until the kernel asks whether the other host is
+/// there; -1 if it never does. From /proc/net/tcp.
+std::vector<int64_t> keepalive_waits_ms(uint16_t port) {
+    std::vector<int64_t> waits_ms;
+    std::ifstream table("/proc/net/tcp");
+    std::string line;
+    std::getline(table, line);
+    while (std::getline(table, line)) {
+        unsigned own = 0, peer = 0, state = 0, timer = 0;
+        unsigned long ticks = 0;
+        const int read = std::sscanf(line.c_str(), "%*s %*8x:%x %*8x:%x %x %*x:%*x %x:%lx", &own,
+                                     &peer, &state, &timer, &ticks);
+        if (read != 5 || state != TCP_ESTABLISHED || (own != port && peer != port)) continue;
+        constexpr unsigned keepalive_timer = 2;
+        waits_ms.push_back(timer == keepalive_timer
+                               ? static_cast<int64_t>(ticks) * 1000 / sysconf(_SC_CLK_TCK)
+                               : -1);
+    }
+    return waits_ms;
 }
 
 std::string value_in(Store& store, const std::string& key) {
@@ -145,6 +171,24 @@ TEST_CASE(
     const auto old = (*anew)->try_get("old", soon());
     REQUIRE(old);
     CHECK(!*old);
+}
+
+TEST_CASE("tcp store, jobs: the kernel asks after the host of a connection that is silent") {
+    const auto server = start_server("first", "s3cret");
+    const auto second = open_as_first(server->port(), "second");
+    REQUIRE(second);
+    // Two connections of rank 0, with two ends each. While an end waits for an acknowledgement, the
+    // kernel shows that timer.
+    std::vector<int64_t> waits_ms;
+    const auto are_soon = [&] {
+        waits_ms = keepalive_waits_ms(server->port());
+        return std::all_of(waits_ms.begin(), waits_ms.end(),
+                           [](int64_t wait_ms) { return wait_ms >= 0 && wait_ms <= 31'000; });
+    };
+    for (const Deadline patience = Deadline::after_ms(2000); !are_soon() && !patience.passed();)
+        std::this_thread::yield();
+    CHECK(are_soon());
+    CHECK(waits_ms.size() == 4);
 }
 
 TEST_CASE("tcp store, jobs: a member of a job that has ended does not wait for it") {
