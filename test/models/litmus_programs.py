@@ -49,7 +49,7 @@ CODE = {
     "count_": (SEGMENTS, r"place\.segment >= count_\.load\(std::memory_order_acquire\)", 1),
     "gone=": ("transports/shm/host_peers.cpp", r"gone\.store\(true, std::memory_order_release\)", 3),
     "gone": (MAPPED, r"gone = peer_\.life->gone\.load\(std::memory_order_acquire\)", 1),
-    "left++": (GROUP, r"left\.fetch_add\(1, std::memory_order_acq_rel\)", 1),
+    "left|": (GROUP, r"left\.fetch_or\(uint64_t\{1\} << rank, std::memory_order_acq_rel\)", 1),
     "left": (GROUP, r"left\.load\(std::memory_order_acquire\)", 1),
     "sleepers_++": ("lib/wait/waiting.h", r"sleepers_\.fetch_add\(1\)", 1),
     "sleepers_": ("lib/wait/waiting.h", r"sleepers_\.load\(std::memory_order_seq_cst\)", 1),
@@ -211,12 +211,12 @@ PROGRAMS = (
         [R("memory", PLAIN), W("turn 2", 1, SC, "flat turn=", spare=(REL,))],
         [R("turn 1", SC, "one", "flat turn", spare=(ACQ,)), R("turn 2", SC, "two", "flat turn", spare=(ACQ,)),
          W("memory", 1, PLAIN)]], [{"one": 1, "two": 1, "race": True}]),
-    # The leader gives the memory to another group once both other ranks have left. A plain store of the sum by rank 2
-    # would end the release sequence of rank 1.
-    Litmus("flat group left", "~FlatMember, ClosedGroups::reuse", [
-        [WAS_READ, U("left", 1, ACQ_REL, "", "left++", spare=(REL,))],
-        [WAS_READ, U("left", 2, ACQ_REL, "one", "left++", spare=(REL,), instead=W("left", 2, REL))],
-        [R("left", ACQ, "left", "left"), W("memory", 1, PLAIN)]], [{"one": 1, "left": 2, "race": True}]),
+    # The leader gives the memory to another group once both other ranks have left (bits 1 and 2). A plain store by rank
+    # 2 would end the release sequence of rank 1.
+    Litmus("flat group left", "~FlatMember, ClosedGroups::is_used", [
+        [WAS_READ, U("left", lambda old: old | 1, ACQ_REL, "", "left|", spare=(REL,))],
+        [WAS_READ, U("left", lambda old: old | 2, ACQ_REL, "one", "left|", spare=(REL,), instead=W("left", 3, REL))],
+        [R("left", ACQ, "left", "left"), W("memory", 1, PLAIN)]], [{"one": 1, "left": 3, "race": True}]),
     # A second rank announces itself in the same word (bit 2), and recalls.
     Litmus("flat reader sleeps", "MappedBoard::arm, MappedBoard::publish", [
         [U("sleepers", lambda old: old | 1, SC, "", "flat sleepers|"), R("turn", SC, "turn", "flat turn")],

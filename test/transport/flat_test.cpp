@@ -8,12 +8,14 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <random>
 
 #include "net/socket.h"
 #include "transport/flat_ranks.h"
 #include "transport/mapped/segments.h"
 #include "transport/mapped/shared_memory.h"
+#include "transports/shm/flat_group.h"
 #include "transports/shm/flat_join.h"
 
 namespace tutti::test {
@@ -256,6 +258,45 @@ TEST_CASE("flat: a member that asks again, or is refused, takes no other's answe
     REQUIRE(asks(2, 3) == "no memory");
     host.retire(5);
     REQUIRE(asks(2, 3) == "nothing");
+}
+
+TEST_CASE("flat: the leader's process uses a group's memory again once its last member has left") {
+    auto arena = std::make_shared<Arena>();
+    const auto neighbours = std::make_shared<shm::Neighbours>(0, -1);
+    const auto closed = std::make_shared<shm::ClosedGroups>(arena, neighbours);
+    constexpr Rank size = 3;
+    const std::size_t bytes = round_up(shm::FlatLayout(size, 1).bytes(), page_bytes);
+    const auto block = arena->take(bytes, page_bytes);
+    REQUIRE(block);
+    std::array<std::optional<shm::FlatMember>, size> members;
+    for (Rank rank = 0; rank < size; ++rank) {
+        auto& member = members[static_cast<std::size_t>(rank)].emplace(rank, size, 1);
+        member.place = block->place;
+        member.memory = block->data;
+        member.members = {0, 1, 2};
+        if (rank == 0) member.closed = closed;
+    }
+    const auto taken_again = [&] {
+        closed->reuse();
+        const auto next = arena->take(bytes, 0);
+        REQUIRE(next);
+        if (next->data == block->data) return true;
+        arena->give(*next);
+        return false;
+    };
+    auto& header = *reinterpret_cast<shm::FlatHeader*>(block->data);
+    members[0].reset();
+    CHECK(!taken_again());
+    members[2].reset();
+    CHECK(!taken_again());
+    // The bits are all that a member writes as it leaves: the memory may belong to another group
+    // once the last bit is set.
+    CHECK(header.left == 0b101);
+    CHECK(header.reserved == 0);
+    members[1].reset();
+    CHECK(header.left == 0b111);
+    CHECK(header.reserved == 0);
+    CHECK(taken_again());
 }
 
 TEST_CASE("shared memory: is refused when it could be resized or has another size") {

@@ -21,13 +21,10 @@ void ClosedGroups::add(const Arena::Block& block, std::vector<Rank> members) {
 }
 
 bool ClosedGroups::is_used(const Closed& group) const {
-    const FlatHeader& header = header_of(group.block.data);
-    // Pairs with ~FlatMember: a member that has left no longer reads the memory.
-    const uint32_t left = header.left.load(std::memory_order_acquire);
-    if (std::cmp_greater_equal(left, group.members.size())) return false;
-    const uint64_t left_ranks = header.left_ranks.load(std::memory_order_acquire);
+    // Pairs with ~FlatMember: a member that has left no longer accesses the memory.
+    const uint64_t left = header_of(group.block.data).left.load(std::memory_order_acquire);
     for (std::size_t i = 0; i < group.members.size(); ++i)
-        if ((left_ranks >> i & 1) == 0 && !neighbours_->has_ended(group.members[i])) return true;
+        if ((left >> i & 1) == 0 && !neighbours_->has_ended(group.members[i])) return true;
     return false;
 }
 
@@ -51,11 +48,10 @@ FlatMember::FlatMember(Rank own_rank, Rank group_size, uint32_t stream_count)
 FlatMember::~FlatMember() {
     // A forked child is not a member.
     if (memory == nullptr || process_ != ::getpid()) return;
-    header_of(memory).left_ranks.fetch_or(uint64_t{1} << rank, std::memory_order_acq_rel);
-    // Pairs with ClosedGroups::reuse(): the leader may overwrite what this member has read. The
-    // read-modify-write also passes on the release of each member that left before; a store of the
-    // sum would not.
-    header_of(memory).left.fetch_add(1, std::memory_order_acq_rel);
+    // The last access: the leader may then give the memory to another group. Pairs with
+    // ClosedGroups::is_used(). The read-modify-write also passes on the release of each member that
+    // left before; a store would not.
+    header_of(memory).left.fetch_or(uint64_t{1} << rank, std::memory_order_acq_rel);
     if (closed) closed->add({place, memory, round_up(layout.bytes(), page_bytes)}, members);
 }
 

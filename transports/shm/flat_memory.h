@@ -28,8 +28,8 @@ inline constexpr std::size_t flat_inline_bytes = 24;
 
 /// The group's first line.
 struct FlatHeader {
-    std::atomic<uint32_t> left;        // the number of members that no longer use the memory
-    std::atomic<uint64_t> left_ranks;  // these members, as bits
+    uint64_t reserved;           // members of version 0.1.0 count themselves here as they leave
+    std::atomic<uint64_t> left;  // the members that no longer use the memory, as bits
 };
 
 struct FlatSlot {
@@ -38,9 +38,7 @@ struct FlatSlot {
     std::byte payload[flat_inline_bytes];
 };
 static_assert(sizeof(FlatSlot) == cache_line_bytes);
-static_assert(std::atomic<uint32_t>::is_always_lock_free &&
-                  std::atomic<uint64_t>::is_always_lock_free,
-              "processes share these words");
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "processes share these words");
 
 class FlatLayout {
 public:
