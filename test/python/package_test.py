@@ -69,13 +69,24 @@ class Ending(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout.count("ENDING")), (0, 2), done.stdout + done.stderr)
 
 
-class Ending(unittest.TestCase):
-    def test_daemon_threads_inside_calls_do_not_abort_the_process(self):
-        for how in ("loop", "recv", "wait", "plan"):
-            with self.subTest(how):
-                done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", "--timeout", 120,
-                           HERE / "ranks" / "daemons.py", how)
-                self.assertEqual((done.returncode, done.stdout.count("ENDING")), (0, 2), done.stdout + done.stderr)
+class Names(unittest.TestCase):
+    """Names in the Python files of the source."""
+
+    def files(self):
+        root = HERE.parents[1]
+        for folder in ("bench", "deploy", "examples", "python", "test", "tools"):
+            for path in sorted((root / folder).rglob("*")):
+                if path.is_file() and (path.suffix == ".py" or
+                                       not path.suffix and path.read_bytes().startswith(b"#!/usr/bin/env python3")):
+                    yield path
+
+    def test_each_is_defined_once(self):
+        files = list(self.files())
+        self.assertGreater(len(files), 150)
+        done = run(PYTHON, "-m", "pyflakes", *files)
+        wrong = [line for line in done.stdout.splitlines()
+                 if ": undefined name" in line or "redefinition of" in line]
+        self.assertEqual(wrong + done.stderr.splitlines(), [])
 
 
 class Errors(unittest.TestCase):

@@ -14,6 +14,10 @@ class WithoutTorchft(unittest.TestCase):
         done = run(PYTHON, "-c", "import sys; sys.modules['torchft'] = None; import tutti.torch.ft")
         self.assertRegex(done.stderr.splitlines()[-1], r"^ImportError: tutti\.torch\.ft needs torchft, .*What to do: ")
 
+    def test_a_group_tells_the_error_that_has_ended_it(self):
+        done = run(PYTHON, HERE / "ranks" / "errored.py", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual((done.returncode, done.stdout), (0, "ERRORED ok\n"), done.stdout + done.stderr)
+
 
 class Torchft(unittest.TestCase):
     @classmethod

@@ -10,7 +10,7 @@ import tutti.torch
 from expect import raises
 
 rank, folder = int(os.environ["RANK"]), os.environ["TUTTI_TEST_FOLDER"]
-took = []
+took, began = [], 0.0
 for turn in range(5):
     # Torch's store of the group before may still answer at the same address, and then end.
     dist.init_process_group("tutti", store=dist.FileStore(f"{folder}/{turn}", 2), rank=rank, world_size=2)
@@ -18,7 +18,7 @@ for turn in range(5):
     dist.all_reduce(x)
     assert torch.equal(x, torch.full((1000,), 2.0 * turn)), x
     if turn > 0:
-        took.append(time.perf_counter() - began)  # noqa: F821
+        took.append(time.perf_counter() - began)
     pending = dist.irecv(torch.zeros(4), 1 - rank)  # which no rank sends
     dist.barrier()
     began = time.perf_counter()

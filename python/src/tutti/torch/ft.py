@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from . import (AbortedError, Error, Options, PeerLostError, TimedOutError, _devices, _settings, backend_of, build,
-               last_error, torch)
+from . import (AbortedError, Error, Options, PeerLostError, RevokedError, TimedOutError, _devices, _settings,
+               backend_of, build, last_error, torch)
 
 try:
     from torchft.process_group import ProcessGroupWrapper
