@@ -23,6 +23,8 @@ GROWER = os.environ["TUTTI_GROWER"]
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
 KILLS = int(os.environ.get("TUTTI_TEST_KILLS", "100" if TIER == "long" else "12"))
 SEED = int(os.environ.get("TUTTI_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
+# Transports over networks' own libraries, where they are built.
+FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
 SOON_S = 60
 SAID = re.compile(r"(verified|census) (\d+) (\d+)(?: (\d+))?")
 
@@ -125,7 +127,7 @@ def files_of_ours():
 
 
 class Growth:
-    transport, hosts = "shm", 1
+    transport, hosts, env = "shm", 1, {}
     more_files = 2
 
     def setUp(self):
@@ -137,7 +139,7 @@ class Growth:
         self.assertEqual(files_of_ours() - self.files, set())
 
     def job(self, size=3):
-        return Job(size, self.transport, self.hosts, self.store())
+        return Job(size, self.transport, self.hosts, self.store(), **self.env)
 
     def store(self):
         """None: a directory."""
@@ -179,6 +181,17 @@ class Shm(Growth, unittest.TestCase):
 
 class Tcp(Growth, unittest.TestCase):
     transport = "tcp"
+
+
+@unittest.skipUnless("ucx" in FABRICS, "built without UCX")
+class Ucx(Growth, unittest.TestCase):
+    """Over TCP: a rank that is killed while it writes to UCX's shared memory may end another one, too."""
+    transport, env = "ucx", {"UCX_TLS": "tcp,self"}
+
+
+@unittest.skipUnless("ofi" in FABRICS, "built without libfabric")
+class Ofi(Growth, unittest.TestCase):
+    transport = "ofi"
 
 
 class TwoHosts(Growth, unittest.TestCase):
