@@ -60,7 +60,7 @@ Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t strea
 // this one.
 Result<std::unique_ptr<Plan>> Issuer::make_plan_or_say(const Call& call, uint32_t stream,
                                                        int64_t timeout_ms) {
-    const net::CancelWaitsWhen over(core_.failure_protocol.ended());
+    const net::CancelWaitsWhen over([this] { return core_.failure_protocol.check_unreachable(); });
     try {
         const Deadline deadline = Deadline::after_ms(timeout_ms);
         return call.path == Path::host ? core_.planner.make(call, stream, deadline)

@@ -189,7 +189,7 @@ Shrinking::OwnPart Recovery::make(const SmallerGroup& group, NewPart& part,
         part.comm = Communicator::make_part(core_, group.members, group.id);
         if (part.comm->size() == 1) return {};
         FailureProtocol& failures = part.comm->core_.failure_protocol;
-        const net::CancelWaitsWhen over(failures.ended());
+        const net::CancelWaitsWhen over([&] { return failures.check_unreachable(); });
         part.intrinsics = part.comm->core_.join_intrinsics(deadline.within_ms(longest_join_ms));
         if (auto cause = failures.fatal_error()) return tl::unexpected(cause->error);
         return {};

@@ -134,8 +134,10 @@ Result<> Splitter::assemble(Communicator& part) {
     if (part.size() == 1) return {};
     Core& core = part.core_;
     const Tie tie(core_, core);
-    const net::CancelWaitsWhen whole_over(core_.failure_protocol.ended()),
-        over(core.failure_protocol.ended());
+    const net::CancelWaitsWhen over([&] {
+        return core_.failure_protocol.check_unreachable() ||
+               core.failure_protocol.check_unreachable();
+    });
     Endpoint::Intrinsics joined =
         core.join_intrinsics(Deadline::after_ms(core.config().timeout_ms));
     if (auto cause = core_.failure_protocol.fatal_error()) return tl::unexpected(cause->error);

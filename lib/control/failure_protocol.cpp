@@ -373,9 +373,9 @@ void FailureProtocol::unreachable(Rank peer) {
     if (question) inquiry_.ask_again(*question);
 }
 
-void FailureProtocol::check_unreachable() {
+bool FailureProtocol::check_unreachable() {
     const int64_t due = next_lost_ns_.load(std::memory_order_relaxed);
-    if (due == 0 || context_.now_ns() < due) return;
+    if (due == 0 || context_.now_ns() < due) return ended();
     std::vector<Rank> lost;
     {
         const Lock lock(context_.mutex);
@@ -391,6 +391,7 @@ void FailureProtocol::check_unreachable() {
         next_lost_ns_ = next;
     }
     for (const Rank rank : lost) peer_lost(rank, "its process has ended without a goodbye");
+    return ended();
 }
 
 void FailureProtocol::catch_up(Rank to, uint64_t number) {

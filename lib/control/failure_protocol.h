@@ -70,9 +70,8 @@ public:
     /// The error that has ended the communicator on every rank. nullopt after a mismatch, and while
     /// calls are only refused because a rank has left.
     std::optional<FatalError> fatal_error();
-    /// Set once the communicator has ended on every rank; cancels waits for other things than its
-    /// operations.
-    const std::atomic<bool>& ended() const { return ended_; }
+    /// True once the communicator has ended on every rank.
+    bool ended() const { return ended_; }
     /// True if that rank has said bye; any_rank: if all other ranks have.
     bool has_left(Rank rank);
     static constexpr Rank any_rank = nobody;
@@ -116,8 +115,8 @@ public:
     /// ranks take its place in the tree at once.
     void unreachable(Rank peer);
     /// Reports peers whose bye has not come in time as lost. Waiting threads call this now and
-    /// then.
-    void check_unreachable();
+    /// then, whatever they wait for. True once the communicator has ended on every rank.
+    bool check_unreachable();
 
 private:
     using Lock = std::unique_lock<std::mutex>;

@@ -18,8 +18,11 @@ ServeWhileWaiting::~ServeWhileWaiting() {
     served = outer_;
 }
 
+CancelWaitsWhen::CancelWaitsWhen(Condition condition)
+    : condition_(std::move(condition)), outer_(std::exchange(gives_up, this)) {}
+
 CancelWaitsWhen::CancelWaitsWhen(const std::atomic<bool>& flag)
-    : flag_(flag), outer_(std::exchange(gives_up, this)) {}
+    : CancelWaitsWhen([&flag] { return flag.load(); }) {}
 
 CancelWaitsWhen::~CancelWaitsWhen() {
     gives_up = outer_;
@@ -27,7 +30,7 @@ CancelWaitsWhen::~CancelWaitsWhen() {
 
 bool wait_cancelled() {
     for (const CancelWaitsWhen* scope = gives_up; scope; scope = scope->outer_)
-        if (scope->flag_) return true;
+        if (scope->condition_()) return true;
     return false;
 }
 

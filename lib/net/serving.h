@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <functional>
 
 #include "wait/reactor.h"
 
@@ -23,19 +24,22 @@ private:
 };
 
 /// While it lives, blocking waits of lib/net, lib/rendezvous and the transports on this thread end
-/// as at their deadline once its flag, or that of an enclosing CancelWaitsWhen, is set.
+/// as at their deadline once its condition, or that of an enclosing CancelWaitsWhen, holds. The
+/// waits ask for it every 20 ms or more often.
 class CancelWaitsWhen {
 public:
+    using Condition = std::function<bool()>;
+    explicit CancelWaitsWhen(Condition condition);
     explicit CancelWaitsWhen(const std::atomic<bool>& flag);
     ~CancelWaitsWhen();
     CancelWaitsWhen(const CancelWaitsWhen&) = delete;
 
 private:
     friend bool wait_cancelled();
-    const std::atomic<bool>& flag_;
+    const Condition condition_;
     const CancelWaitsWhen* const outer_;
 };
-/// Whether a flag of this thread's is set. Every loop that waits checks it.
+/// Whether a condition of this thread's holds. Every loop that waits checks it.
 bool wait_cancelled();
 
 /// As ::poll for one descriptor (nullptr: only sleeps), but may return 0 early: after serving the

@@ -81,7 +81,7 @@ Result<> PointToPoint::open_out(PeerQueues& peer, Deadline deadline) {
 }
 
 Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadline deadline,
-                               const std::atomic<bool>& ended) {
+                               const std::function<bool()>& ended) {
     const bool any = transfer.peer == any_source;
     const bool needs_channel =
         transfer.needs_channel && !any && transfer.bytes > limits_.eager_bytes;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <vector>
@@ -49,9 +50,9 @@ public:
           unexpected_(limits.unexpected_bytes) {}
 
     /// Makes sure that the transfer's peers are known. Blocks until the channels are open or
-    /// `ended` is set; for the issuing thread only, without the owner flag.
+    /// `ended` returns true; for the issuing thread only, without the owner flag.
     Result<> connect(const Transfer& transfer, OwnerFlag& owner, Deadline deadline,
-                     const std::atomic<bool>& ended);
+                     const std::function<bool()>& ended);
 
     /// True if the channels for sends to that rank are open. For the issuing thread only.
     bool connected(Rank rank) {

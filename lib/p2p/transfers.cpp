@@ -65,13 +65,13 @@ Result<> Transfers::check(const Transfer& t) const {
 
 /// The error of a transfer whose partner has left.
 Error Transfers::left_error(Rank partner) {
-    return {
-        .code = Code::peer_lost,
-        .rank = partner,
-        .message = partner == any_source
-                       ? "all other ranks have left: they left or destroyed their communicators"
-                       : fmt::format("rank {} has left: it left or destroyed its communicator", partner),
-        .advice = "let every rank finish its messages before it destroys its communicator"};
+    return {.code = Code::peer_lost,
+            .rank = partner,
+            .message = partner == any_source
+                           ? "all other ranks have left: they left or destroyed their communicators"
+                           : fmt::format("rank {} has left: it left or destroyed its communicator",
+                                         partner),
+            .advice = "let every rank finish its messages before it destroys its communicator"};
 }
 
 Result<> Transfers::connect(const Transfer& transfer, int64_t timeout_ms) {
@@ -80,7 +80,7 @@ Result<> Transfers::connect(const Transfer& transfer, int64_t timeout_ms) {
         return tl::unexpected(left_error(transfer.peer));
     return engine_.connect(transfer, owner_,
                            Deadline::after_ms(timeout_ms < 0 ? config_.timeout_ms : timeout_ms),
-                           failure_protocol_.ended());
+                           ended_);
 }
 
 void Transfers::post(Transfer& transfer, int64_t timeout_ms) {

@@ -56,6 +56,7 @@ private:
     const Rank rank_, size_;
     const std::size_t message_bytes_;
     FailureProtocol& failure_protocol_;
+    const std::function<bool()> ended_ = [this] { return failure_protocol_.check_unreachable(); };
     Waiting& waiting_;
     OwnerFlag owner_;
     std::atomic<int> posted_{0};

@@ -103,14 +103,18 @@ TEST_CASE("ranks that end: who has missed the news hears it when it asks") {
 TEST_CASE("ranks that end: a rank that cannot be reached has a while to say bye") {
     Ranks ranks(4);
     const bool says_bye = GENERATE(false, true);
+    const auto check = [&] {
+        const bool ended = ranks[1].failure_protocol.check_unreachable();
+        CHECK(ended == ranks[1].failure_protocol.ended());
+    };
     ranks[1].failure_protocol.unreachable(3);
-    ranks[1].failure_protocol.check_unreachable();
+    check();
     CHECK_FALSE(ranks[1].failure_protocol.fatal_error());
     CHECK_FALSE(ranks[1].failure_protocol.has_left(3));
     if (says_bye) ranks.leave(3, 5);
     ranks.deliver();
     ranks.pause(550);
-    ranks[1].failure_protocol.check_unreachable();
+    check();
     CHECK(ranks[1].failure_protocol.has_left(3) == says_bye);
     REQUIRE(ranks[1].failure_protocol.fatal_error().has_value() == !says_bye);
     if (!says_bye) CHECK(ranks[1].failure_protocol.fatal_error()->error.rank == 3);

@@ -264,7 +264,7 @@ Result<> Growing::take_over_store(Deadline deadline) {
 
 // If the process that serves a tcp store has ended, this rank serves it anew.
 Result<std::string> Growing::gather(Deadline deadline) {
-    const net::CancelWaitsWhen over(core_.failure_protocol.ended());
+    const net::CancelWaitsWhen over([this] { return core_.failure_protocol.check_unreachable(); });
     TUTTI_TRY(open_store(deadline));
     for (;;) {
         auto gathered = gather_in_store(deadline);
@@ -345,6 +345,16 @@ Result<bool> Growing::all_present(const std::string& generation, Deadline deadli
     return true;
 }
 
+// For waits that serve the new communicator only. With manual progress, this thread has to hear of
+// the members meanwhile.
+bool Growing::members_failed() {
+    if (!std::exchange(pumping_, true)) {  // a handler may wait, too
+        core_.endpoint->pump();
+        pumping_ = false;
+    }
+    return core_.failure_protocol.check_unreachable();
+}
+
 // A member that dies or aborts ends the others' waits.
 Result<std::shared_ptr<Communicator>> Growing::join_meeting() {
     Config config = core_.config();
@@ -353,7 +363,7 @@ Result<std::shared_ptr<Communicator>> Growing::join_meeting() {
     const auto limit = TimeLimit::from_now(meeting_limit_ms(config));
     config.join_limit = limit;
     config.shares_store = !core_.endpoint->has_program_store();
-    const net::CancelWaitsWhen over(core_.failure_protocol.ended());
+    const net::CancelWaitsWhen over([this] { return members_failed(); });
     TUTTI_TRY(open_store(limit.by));
     return catching([&] { return Communicator::join(std::move(config), generation_, store_); });
 }

@@ -59,6 +59,7 @@ private:
     Result<> check_members(const Decision& decision) const;
     void pause();
     bool stopped() const;
+    bool members_failed();
     tl::unexpected<Error> stop_error() const;
     /// The key in the store under which rank 0 keeps the present attempt's name.
     std::string attempt_key() const { return "join/" + meeting_; }
@@ -71,7 +72,8 @@ private:
     std::string new_store_;  // its url, if this rank has opened it anew
     std::size_t came_ = 0;   // newcomers, at most at a time
     int attempts_ = 0;
-    bool may_pass_ = false;   // a newcomer may have caused the failure of the last attempt
+    bool may_pass_ = false;  // a newcomer may have caused the failure of the last attempt
+    bool pumping_ = false;
     std::string meeting_;     // the name of this call, which no other one has
     std::string generation_;  // of the present attempt, once all members know it
 };

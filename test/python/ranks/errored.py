@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 
 class ProcessGroupWrapper:
-    """What torchft's class does for its subclass."""
+    """The part of torchft's class that its subclasses use."""
 
     def __init__(self, timeout):
         self._timeout, self._pg = timeout, None
