@@ -23,8 +23,14 @@ MARKS = {
 
 # Libraries that only tools/setup-clients installs: the suite "clients" runs the programs that import one.
 CLIENTS = {"lightgbm", "ray", "torchft"}
-# Pages whose scripts for a shell tests run: python_blocks_test.py, and slurm_test.py with a Slurm.
-SCRIPT_PAGES = {"docs/how-to/clients.md", "docs/how-to/run-on-a-cluster.md"}
+# Blocks that a test of their own runs or compares: (page, heading, language) → (file of the test, its name). There is one
+# such block below the heading.
+OWN_TESTS = {
+    ("docs/how-to/clients.md", "Switch", "sh"):
+        ("test/docs/python_blocks_test.py", "test_the_switch_to_tutti_under_torchrun"),
+    ("docs/how-to/run-on-a-cluster.md", "With Slurm", "sh"):
+        ("test/process/slurm_test.py", "test_the_guides_batch_script"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +40,14 @@ class Block:
     language: str
     mark: str
     text: str
+    heading: str = ""
 
     def __str__(self):
         return f"{self.page}:{self.line}"
+
+    @property
+    def place(self):
+        return self.page, self.heading, self.language
 
 
 def pages():
@@ -47,18 +58,20 @@ def pages():
 
 def blocks_of(page, text):
     lines = text.splitlines()
-    number = 0
+    number, heading = 0, ""
     while number < len(lines):
         fence = re.match(r"( *)(`{3,}|~{3,})(.*)$", lines[number])
         begin, number = number, number + 1
         if not fence:
+            title = re.match(r"#+ +(.*)", lines[begin])
+            heading = title[1] if title else heading
             continue
         while number < len(lines) and lines[number].strip() != fence[2]:
             number += 1
         body = [line.removeprefix(fence[1]) for line in lines[begin + 1:number]]
         language, _, mark = fence[3].strip().partition(" ")
         mark = re.sub(r"^\{\.(.*)\}$", r"\1", mark)
-        yield Block(page, begin + 1, language, mark, "\n".join(body) + "\n")
+        yield Block(page, begin + 1, language, mark, "\n".join(body) + "\n", heading)
         number += 1
 
 

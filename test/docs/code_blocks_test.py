@@ -3,6 +3,7 @@
 Programs that use CUDA run over the stand-ins for the driver and NCCL.
 """
 import ast
+import collections
 import dataclasses
 import functools
 import os
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import unittest
 
-from blocks import (CHECKED, MARKS, OTHER_NAMES, SCRIPT_PAGES, SOURCE, Block, blocks, blocks_of, commands_of, imported,
+from blocks import (CHECKED, MARKS, OTHER_NAMES, OWN_TESTS, SOURCE, Block, blocks, blocks_of, commands_of, imported,
                     options_of, pages)
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -54,9 +55,10 @@ def uses_cuda(block):
 
 def not_run(found):
     """The blocks of how-to pages that no test runs. Other tests run the lines of an excerpt, and the programs in Python."""
+    number = collections.Counter(block.place for block in found)
     return [str(block) for block in found if block.page.startswith("docs/how-to/") and not block.mark
             and (block.language in ("c", "cpp") and not is_program(block)
-                 or block.language == "sh" and block.page not in SCRIPT_PAGES)]
+                 or block.language == "sh" and (block.place not in OWN_TESTS or number[block.place] > 1))]
 
 
 class Fences(unittest.TestCase):
@@ -87,10 +89,24 @@ class Fences(unittest.TestCase):
                  Block("docs/how-to/a.md", 5, "sh", "", "ls\n")]
         self.assertEqual(not_run(found), ["docs/how-to/a.md:1", "docs/how-to/a.md:5"])
 
+    def test_a_second_script_below_a_heading_is_seen(self):
+        place = next(place for place in OWN_TESTS if place[2] == "sh")
+        first, second, elsewhere = (Block(place[0], line, "sh", "", "ls\n", heading)
+                                    for line, heading in ((1, place[1]), (2, place[1]), (3, "Another heading")))
+        self.assertEqual(not_run([first]), [])
+        self.assertEqual(not_run([first, second, elsewhere]), [str(block) for block in (first, second, elsewhere)])
+
+    def test_each_test_of_one_block_exists_and_so_does_its_block(self):
+        places = [block.place for block in blocks()]
+        for place, (file, test) in OWN_TESTS.items():
+            self.assertEqual(places.count(place), 1, place)
+            self.assertIn(f"    def {test}(self):\n", read(SOURCE / file))
+
     def test_a_block_is_seen_whole(self):
-        text = "A\n\n  ```cpp {.excerpt}\n  int a;\n\n    b();\n  ```\n~~~\n```\n~~~\n"
-        self.assertEqual(list(blocks_of("page", text)), [Block("page", 3, "cpp", "excerpt", "int a;\n\n  b();\n"),
-                                                          Block("page", 8, "", "", "```\n")])
+        text = "# A\n\n  ```cpp {.excerpt}\n  int a;\n\n    b();\n  ```\n## `B` c\n~~~\n# d\n```\n~~~\n"
+        self.assertEqual(list(blocks_of("page", text)),
+                         [Block("page", 3, "cpp", "excerpt", "int a;\n\n  b();\n", "A"),
+                          Block("page", 9, "", "", "# d\n```\n", "`B` c")])
 
 
 class Compiled(unittest.TestCase):

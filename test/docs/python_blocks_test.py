@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from blocks import CLIENTS, SOURCE, blocks, blocks_of, imported, pages
+from blocks import CLIENTS, OWN_TESTS, SOURCE, blocks, blocks_of, imported, pages
 
 sys.path.insert(0, str(SOURCE / "test" / "clients"))
 import runs  # noqa: E402
@@ -81,7 +81,8 @@ class Programs(Cases):
 
 class Scripts(unittest.TestCase):
     def test_the_switch_to_tutti_under_torchrun(self):
-        script, = (block.text for block in blocks("sh") if block.page == "docs/how-to/clients.md")
+        script, = (block.text for block in blocks("sh")
+                   if OWN_TESTS.get(block.place, ("", ""))[1] == self._testMethodName)
         install, *launch = script.splitlines()
         # tools/setup-python has done the same.
         self.assertRegex(install, r"^pip install \.( |$)")
