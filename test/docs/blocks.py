@@ -30,6 +30,8 @@ OWN_TESTS = {
         ("test/docs/python_blocks_test.py", "test_the_switch_to_tutti_under_torchrun"),
     ("docs/how-to/run-on-a-cluster.md", "With Slurm", "sh"):
         ("test/process/slurm_test.py", "test_the_guides_batch_script"),
+    ("docs/how-to/debug-a-hang.md", "5. Compare the flight recorders", "json"):
+        ("test/docs/code_blocks_test.py", "test_a_line_of_the_flight_recorder_has_the_fields_of_the_page"),
 }
 
 

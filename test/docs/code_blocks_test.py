@@ -6,6 +6,7 @@ import ast
 import collections
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import re
@@ -30,6 +31,17 @@ TIMEOUT_S = 60
 MPICC = "mpicc.openmpi"
 MPIRUN = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2")
 CUDA_INCLUDE = pathlib.Path("/usr/local/cuda/include")
+# A program of one call that writes its flight recorder to its standard output.
+RECORDED = """\
+#include <tutti/tutti.h>
+
+int main(void) {
+    static float values[1024];
+    tutti_comm* comm;
+    return tutti_comm_create(NULL, &comm) || tutti_allreduce(comm, values, values, 1024, TUTTI_FLOAT32, TUTTI_SUM) ||
+           tutti_comm_dump(comm, 1) || tutti_comm_destroy(comm);
+}
+"""
 unittest.TestCase.maxDiff = None
 
 
@@ -54,11 +66,11 @@ def uses_cuda(block):
 
 
 def not_run(found):
-    """The blocks of how-to pages that no test runs. Other tests run the lines of an excerpt, and the programs in Python."""
+    """The blocks of how-to pages that no test runs. Other tests look up excerpts, and run the programs in Python."""
     number = collections.Counter(block.place for block in found)
     return [str(block) for block in found if block.page.startswith("docs/how-to/") and not block.mark
-            and (block.language in ("c", "cpp") and not is_program(block)
-                 or block.language == "sh" and (block.place not in OWN_TESTS or number[block.place] > 1))]
+            and not (block.language in ("text", "python") or block.language in ("c", "cpp") and is_program(block)
+                     or block.place in OWN_TESTS and number[block.place] == 1)]
 
 
 class Fences(unittest.TestCase):
@@ -80,14 +92,15 @@ class Fences(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_each_block_of_a_how_to_page_is_run(self):
-        self.assertEqual(not_run(blocks("c", "cpp", "sh")), [], "make a program of the fragment, which then is run")
+        self.assertEqual(not_run(blocks()), [], "make a program of the fragment, or give the block a test in OWN_TESTS")
 
     def test_a_block_that_is_not_run_is_seen(self):
         fragment, program = "tutti_barrier(comm);\n", "int main(void) { return 0; }\n"
         found = [Block("docs/how-to/a.md", 1, "c", "", fragment), Block("docs/how-to/a.md", 2, "c", "", program),
                  Block("docs/how-to/a.md", 3, "cpp", "excerpt", fragment), Block("docs/index.md", 4, "c", "", fragment),
-                 Block("docs/how-to/a.md", 5, "sh", "", "ls\n")]
-        self.assertEqual(not_run(found), ["docs/how-to/a.md:1", "docs/how-to/a.md:5"])
+                 Block("docs/how-to/a.md", 5, "sh", "", "ls\n"), Block("docs/how-to/a.md", 6, "text", "", "output\n"),
+                 *(Block("docs/how-to/a.md", 7, language, "", "x\n") for language in ("console", "json", "cmake", "yaml"))]
+        self.assertEqual(not_run(found), ["docs/how-to/a.md:1", "docs/how-to/a.md:5", *["docs/how-to/a.md:7"] * 4])
 
     def test_a_second_script_below_a_heading_is_seen(self):
         place = next(place for place in OWN_TESTS if place[2] == "sh")
@@ -202,6 +215,15 @@ class Compiled(unittest.TestCase):
     def test_a_fragment_that_does_not_compile_is_told_with_its_line(self):
         with self.assertRaisesRegex(AssertionError, r"docs/a\.md:8:"):
             self.compiled(Block("docs/a.md", 6, "c", "", "tutti_barrier(comm);\ntutti_allreduce(comm, in, out);\n"))
+
+    def test_a_line_of_the_flight_recorder_has_the_fields_of_the_page(self):
+        block, = (block for block in blocks("json") if block.page == "docs/how-to/debug-a-hang.md")
+        link = [word for path in LIBRARIES for word in (path, f"-Wl,-rpath,{path.parent}")]
+        program = self.compiled(Block("recorded", 0, "c", "", RECORDED), *link)
+        done = run(program, settings={"TUTTI_RANK": "0", "TUTTI_SIZE": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told, written = (json.loads(text, object_pairs_hook=list) for text in (block.text, done.stdout.splitlines()[0]))
+        self.assertEqual([(name, type(value)) for name, value in told], [(name, type(value)) for name, value in written])
 
     def test_an_excerpt_consists_of_lines_of_one_file_in_their_order(self):
         texts = [[line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
