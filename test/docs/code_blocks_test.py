@@ -13,9 +13,12 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
+sys.path.append(str(pathlib.Path(os.environ["TUTTI_SOURCE"], "tools", "site")))
+import pages as site  # noqa: E402
 from blocks import (CHECKED, MARKS, OTHER_NAMES, OWN_TESTS, SOURCE, Block, blocks, blocks_of, commands_of, imported,
                     options_of, pages)
 
@@ -70,7 +73,19 @@ def not_run(found):
     number = collections.Counter(block.place for block in found)
     return [str(block) for block in found if block.page.startswith("docs/how-to/") and not block.mark
             and not (block.language in ("text", "python") or block.language in ("c", "cpp") and is_program(block)
-                     or block.place in OWN_TESTS and number[block.place] == 1)]
+                     or is_plain_script(block) or block.place in OWN_TESTS and number[block.place] == 1)]
+
+
+def is_plain_script(block):
+    """Whether the class Scripts runs the block, which needs nothing but a program and those of the tree."""
+    return block.language == "sh" and block.page.startswith("docs/how-to/") and block.place not in OWN_TESTS
+
+
+def indented(page, text):
+    """The blocks of code of a page that are indented lines, which no test reads."""
+    lines = text.splitlines()
+    return [f"{page}:{line}" for line, kind, _ in site.blocks(text)
+            if kind == "code" and not lines[line - 1].lstrip().startswith(("```", "~~~"))]
 
 
 class Fences(unittest.TestCase):
@@ -100,14 +115,23 @@ class Fences(unittest.TestCase):
                  Block("docs/how-to/a.md", 3, "cpp", "excerpt", fragment), Block("docs/index.md", 4, "c", "", fragment),
                  Block("docs/how-to/a.md", 5, "sh", "", "ls\n"), Block("docs/how-to/a.md", 6, "text", "", "output\n"),
                  *(Block("docs/how-to/a.md", 7, language, "", "x\n") for language in ("console", "json", "cmake", "yaml"))]
-        self.assertEqual(not_run(found), ["docs/how-to/a.md:1", "docs/how-to/a.md:5", *["docs/how-to/a.md:7"] * 4])
+        self.assertEqual(not_run(found), ["docs/how-to/a.md:1", *["docs/how-to/a.md:7"] * 4])
 
     def test_a_second_script_below_a_heading_is_seen(self):
         place = next(place for place in OWN_TESTS if place[2] == "sh")
         first, second, elsewhere = (Block(place[0], line, "sh", "", "ls\n", heading)
                                     for line, heading in ((1, place[1]), (2, place[1]), (3, "Another heading")))
         self.assertEqual(not_run([first]), [])
-        self.assertEqual(not_run([first, second, elsewhere]), [str(block) for block in (first, second, elsewhere)])
+        self.assertEqual(not_run([first, second, elsewhere]), [str(first), str(second)])
+        self.assertEqual([is_plain_script(block) for block in (first, elsewhere)], [False, True])
+
+    def test_the_code_of_a_how_to_page_is_in_fences(self):
+        self.assertEqual([place for page, text in pages().items() if page.startswith("docs/how-to/")
+                          for place in indented(page, text)], [], "write a fence, or a command as `code` in a sentence")
+
+    def test_an_indented_block_is_seen(self):
+        text = "A:\n\n    b c\n    d\n\n1. e\n    f\n\n       g\n\n```sh\n    h\n```\n"
+        self.assertEqual(indented("a.md", text), ["a.md:3", "a.md:9"])
 
     def test_each_test_of_one_block_exists_and_so_does_its_block(self):
         places = [block.place for block in blocks()]
@@ -242,6 +266,25 @@ class Compiled(unittest.TestCase):
 def is_part(wanted, lines):
     left = iter(lines)
     return all(line in left for line in wanted)
+
+
+class Scripts(unittest.TestCase):
+    def test_the_scripts_of_how_to_pages_run(self):
+        """In a folder whose "program" is the first example. The programs of the tree are in the path."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            done = run(*shlex.split(os.environ["TUTTI_CC"]), "-std=c11", f"-I{SOURCE / 'include'}",
+                       SOURCE / "examples" / "allreduce.c", LIBRARIES[0], f"-Wl,-rpath,{LIBRARIES[0].parent}",
+                       "-o", folder / "program")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            paths = dict.fromkeys(str(pathlib.Path(path).parent) for path in PROGRAMS.values())
+            settings = {"PATH": ":".join([*paths, os.environ["PATH"]])}
+            scripts = [block for block in blocks("sh") if is_plain_script(block)]
+            self.assertTrue(scripts)
+            for block in scripts:
+                with self.subTest(str(block)):
+                    done = run("sh", "-e", "-c", block.text, cwd=folder, settings=settings)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 class Python(unittest.TestCase):
