@@ -17,6 +17,7 @@ import pages  # noqa: E402
 NEXT = "Where to go next"
 # The links at a page's end: enough to go on, few enough to choose.
 LEAST_NEXT, MOST_NEXT = 2, 4
+SUMMARY_SENTENCES = 3
 unittest.TestCase.maxDiff = None
 
 
@@ -58,6 +59,18 @@ def form_errors(name, text):
     found = len(list(pages.links(end)))
     if not LEAST_NEXT <= found <= MOST_NEXT:
         yield f"{name}: '{NEXT}' has {found} links, not {LEAST_NEXT} to {MOST_NEXT}"
+
+
+def summary_errors(name, text):
+    """The errors in the opening of a decision's page: a title, then a summary of three sentences."""
+    blocks = pages.blocks(text)
+    label = "**Summary.** "
+    if [kind for _, kind, _ in blocks[:2]] != ["heading", "text"] or not blocks[1][2].startswith(label):
+        yield f"{name}: a decision begins with its title and '{label.strip()}'"
+        return
+    found = len(pages.sentences(blocks[1][2]))
+    if found != SUMMARY_SENTENCES:
+        yield f"{name}: the summary has {found} sentences, not {SUMMARY_SENTENCES}"
 
 
 def headless(name, text):
@@ -132,6 +145,18 @@ class Pages(unittest.TestCase):
     def test_every_page_opens_with_its_purpose_and_leads_on(self):
         errors = [error for name in docs_pages() if has_form(name) for error in form_errors(name, read(name))]
         self.assertEqual(errors, [])
+
+    def test_every_decision_opens_with_a_summary_of_three_sentences(self):
+        names = [name for name in docs_pages() if re.match(r"docs/adr/\d", name)]
+        self.assertGreater(len(names), 10)
+        self.assertEqual([error for name in names for error in summary_errors(name, read(name))], [])
+
+    def test_a_summary_of_another_length_is_seen(self):
+        good = "# 1. A\n\n**Summary.** One is `a.b`. Two (of\ntwo: *b*) is. Three is.\n\n## B\n"
+        self.assertEqual(list(summary_errors("a.md", good)), [])
+        for wrong in (good.replace("Three is.\n", "Three is.\nFour is.\n"), good.replace(" Three is.", ""),
+                      good.replace("**Summary.** ", "")):
+            self.assertEqual(len(list(summary_errors("a.md", wrong))), 1, wrong)
 
     def test_no_sentence_opens_with_a_clause_without_an_actor(self):
         found = [error for name in pages.project_pages(SOURCE) for error in headless(name, read(name))]

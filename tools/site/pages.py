@@ -139,4 +139,4 @@ def sentences(words):
     text = re.sub(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)", r"\1", words)
     text = re.sub(r"`[^`]+`", "`…`", text)
     text = re.sub(r"^\*\*[^*]{1,60}(?:[.:?]\*\*|\*\*:)\s*", "", text).replace("**", "")
-    return [part for part in re.split(r"(?<=[.?!:])\s+(?=[\"“`(*]*[A-Z])", text) if part]
+    return [part for part in re.split(r"(?<=[.?!:])\s+(?=[\"“`(*]*(?:[A-Z]|tutti\b))", text) if part]
