@@ -1,4 +1,4 @@
-"""docs/reference/benchmarks.md: its tables and plots are those of the JSON files beside it."""
+"""docs/reference/benchmarks.md: its tables and plots are those of the JSON files beside it, and so is the README."""
 import os
 import pathlib
 import sys
@@ -32,6 +32,17 @@ class Benchmarks(unittest.TestCase):
 
     def test_the_tables_are_those_of_the_results(self):
         self.assertEqual(tables.rewritten(self.page, self.reports), self.page, RENEW)
+
+    def test_the_readme_has_two_results_and_their_machine(self):
+        report = self.reports["one-host"]
+        us = {(row["library"], row["bytes"]): tables.number(row["median_us"]) for row in report["rows"]
+              if row["collective"] == "allreduce"}
+        name, cores = report["machine"].replace("(R)", "").split(", ")[:2]
+        other = next(version for version in report["versions"] if version.startswith("Open MPI "))
+        small, large = 8, 1024 * 1024
+        self.assertIn(f"takes {us['tutti', small]} µs for 8 B ({other}: {us['Open MPI', small]} µs) and "
+                      f"{us['tutti', large]} µs for 1 MiB ({us['Open MPI', large]} µs), on an {name} with {cores}",
+                      (SOURCE / "README.md").read_text(encoding="utf-8"))
 
     def test_a_changed_result_is_seen(self):
         name, report = next(iter(self.reports.items()))
