@@ -82,6 +82,23 @@ def headless(name, text):
                         if measures.is_headless(sentence))
 
 
+def cells(text):
+    """(line, cell) of each cell of a page's tables without the rows of titles, which are labels."""
+    rule = re.compile(r"[|:\- ]+")
+    rows = [(line, words) for line, kind, words in pages.blocks(text) if kind == "table"]
+    for (line, words), (_, after) in zip(rows, [*rows[1:], (0, "")]):
+        if not rule.fullmatch(words) and not rule.fullmatch(after):
+            yield from ((line, cell.strip()) for cell in re.split(r"(?<!\\)\|", words.strip("|")))
+
+
+def headless_cells(name, text):
+    """Cells of a page's tables with a part that opens with a clause without an actor. A part may begin with a small letter."""
+    for line, cell in cells(text):
+        for sentence in pages.sentences(cell):
+            parts = [part[:1].upper() + part[1:] for part in re.split(r"(?<=[.?!:;])\s+", sentence)]
+            yield from (f"{name}:{line}: {part[:70]}" for part in parts if measures.is_headless(part))
+
+
 def section(text, title):
     """The text below a heading of the second level, up to the next one."""
     return re.split(r"^## ", text.partition(f"\n## {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
@@ -162,6 +179,9 @@ class Pages(unittest.TestCase):
 
     def test_no_sentence_opens_with_a_clause_without_an_actor(self):
         found = [error for name in pages.project_pages(SOURCE) for error in headless(name, read(name))]
+        # The list of decisions has their titles.
+        found += [error for name in pages.project_pages(SOURCE) if name != "docs/adr/README.md"
+                  for error in headless_cells(name, read(name))]
         self.assertEqual(found, [], "name the actor; docs/reference/glossary.md has the words")
 
     def test_a_page_without_the_form_is_seen(self):
@@ -176,6 +196,14 @@ class Pages(unittest.TestCase):
                 "* **What to do.** The rank waits.\n\n| What |\n|--|\n\n```\nWho is there.\n```\n\n    Nobody is.\n")
         self.assertEqual([error.split(": ")[1] for error in headless("a.md", text)],
                          ["What it lacks comes later.", "Those that wait are woken."])
+
+
+    def test_headless_cells_are_seen(self):
+        text = ("# A\n\n| what | who it is |\n|--|--:|\n| those that wait | a rank; of two the first |\n"
+                "| b | `a \\| b`. How many |\n| [who](a.md) | of the two, the first; the place where it is |\n\n| where |\n|--|\n| d |\n")
+        self.assertEqual([error.partition(": ")[::2] for error in headless_cells("a.md", text)],
+                         [("a.md:5", "Those that wait"), ("a.md:5", "Of two the first"), ("a.md:6", "How many"),
+                          ("a.md:7", "Who")])
 
 
 class Code(unittest.TestCase):
