@@ -213,10 +213,16 @@ class Compiled(unittest.TestCase):
         done = run(*MPIRUN, program)
         self.assertEqual((done.returncode, done.stdout.splitlines()), (0, ["1 of 2 ranks"] * 2), done.stderr)
 
-    def test_nccls_program_compiles(self):
+    def test_nccls_program_runs_over_the_stand_ins(self):
         if not (CUDA_INCLUDE / "nccl.h").is_file():
             self.skipTest(f"there is no {CUDA_INCLUDE}/nccl.h")
-        self.other_program(self.other_block("nccl"), MPICC, "-Wall", "-Werror", f"-I{CUDA_INCLUDE}", "-c", "SOURCE")
+        if not CUDA.is_file():
+            self.skipTest("this build has no stand-ins")
+        stand_ins = [pathlib.Path(os.environ[f"TUTTI_FAKE_{name}"]) for name in ("NCCL", "CUDA")]
+        link = [word for path in (CUDA, *stand_ins) for word in (path, f"-Wl,-rpath,{path.parent}")]
+        program = self.other_program(self.other_block("nccl"), MPICC, "-Wall", "-Werror", f"-I{CUDA_INCLUDE}", "SOURCE", *link)
+        done = run(*MPIRUN, program)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_gloos_program_runs(self):
         block = self.other_block("gloo")
