@@ -227,7 +227,9 @@ class Compiled(unittest.TestCase):
     def test_gloos_program_runs(self):
         block = self.other_block("gloo")
         text = block.text
-        # Debian's Gloo is of 2022, when connectFullMesh took the store itself. Each run needs a folder of its own.
+        # Debian's Gloo is of 2022, when connectFullMesh took the store itself, as the page says. Each run needs a folder of
+        # its own.
+        self.assertTrue("`connectFullMesh(*store, device)`" in read(SOURCE / block.page), "the page names Debian's call")
         for now, instead in (("connectFullMesh(store,", "connectFullMesh(*store,"),
                              ('"/tmp/rendezvous"', f'"{self.folder}/rendezvous"')):
             self.assertIn(now, text)
