@@ -3,8 +3,9 @@
 
 usage: test/cases_at_once.py JOBS FILE [CASE…]
 
-Most cases wait: for processes, for deadlines. A line each says how long it took; the output of one that fails is
-shown. The summary is unittest's own form, and the exit status is non-zero if a case failed.
+Most cases wait: for processes, for deadlines. A line each says how long it took. The output of those that fail comes
+after these lines, since a log is often cut at its beginning. The summary is unittest's own form, and the exit status is
+non-zero if a case failed.
 """
 import concurrent.futures
 import importlib.util
@@ -45,6 +46,7 @@ def main():
     cases = sys.argv[3:] or cases_of(file)
     start = time.monotonic()
     counts = {"ok": 0, "FAILED": 0, "skipped": 0}
+    failed = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for ended in concurrent.futures.as_completed([pool.submit(run, file, case) for case in cases]):
             case, done, seconds = ended.result()
@@ -53,7 +55,8 @@ def main():
             counts[word] += 1
             print(f"{seconds:7.1f} s  {word:7}  {case}", flush=True)
             if word == "FAILED":
-                print(done.stdout, flush=True)
+                failed.append(f"{case}:\n{done.stdout}")
+    print("\n".join(failed), flush=True)
     print(f"Ran {len(cases)} tests in {time.monotonic() - start:.3f}s\n")
     told = [f"{name}={n}" for name, n in (("failures", counts["FAILED"]), ("skipped", counts["skipped"])) if n]
     print(("FAILED" if counts["FAILED"] else "OK") + (f" ({', '.join(told)})" if told else ""))
