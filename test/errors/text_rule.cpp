@@ -108,7 +108,8 @@ void check_message(std::string_view message, const TextRule& rule,
 }
 
 void check_ranks(const std::string& text, const TextRule& rule, std::vector<std::string>& found) {
-    static const std::regex twice("rank ([0-9]+): (.*)rank \\1: ");
+    // Not "connecting to rank N: ".
+    static const std::regex twice("(^|: )rank ([0-9]+): (.*: )?rank \\2: ");
     if (std::regex_search(text, twice)) found.emplace_back("the text says 'rank N: ' twice");
     if (rule.reporter >= 0 && !text.starts_with(fmt::format("rank {}: ", rule.reporter)))
         found.push_back(fmt::format("the text does not begin with 'rank {}: '", rule.reporter));

@@ -50,6 +50,7 @@ public:
 
 private:
     void fail(Error error);
+    void fail_here(Error error);
     void handle_record(std::string_view text);
 
     const Rank rank_, size_, parent_;
