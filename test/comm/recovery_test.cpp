@@ -226,6 +226,21 @@ TEST_CASE("recovery: wrong calls get an error, and change nothing") {
     }));
 }
 
+TEST_CASE("recovery: a destroyed communicator refuses to go on") {
+    expect_no_problem(run({2, "inproc"}, [&](Communicator& comm, Rank) -> std::string {
+        auto part = comm.split(0, 0);
+        if (!part) return part.error().message;
+        (*part)->destroy();
+        const auto smaller = (*part)->recovery().shrink(shrink_name, {});
+        const auto bits = (*part)->recovery().agree("tutti_comm_agree", 1);
+        const auto larger = grow(**part, 1);
+        for (const Error* error : {&smaller.error(), &bits.error(), &larger.error()})
+            if (error->message.find("the communicator was destroyed") == std::string::npos)
+                return error->message;
+        return "";
+    }));
+}
+
 TEST_CASE("recovery: of two threads that call at once one is refused") {
     std::atomic<int> refused{0};
     expect_no_problem(run({2, "inproc"}, [&](Communicator& comm, Rank rank) -> std::string {

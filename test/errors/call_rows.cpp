@@ -430,13 +430,18 @@ bool has_gpu() {
     return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/nvidia0", F_OK) == 0;
 }
 
+tutti_status shrink(tutti_comm* comm) {
+    tutti_comm* smaller = nullptr;
+    return tutti_comm_shrink(comm, &smaller);
+}
+
 /// A child process calls on the parent's communicator, and tells what it heard.
-void call_after_fork(Ledger& ledger, tutti_comm* comm) {
+void call_after_fork(Ledger& ledger, tutti_comm* comm, tutti_status (*call)(tutti_comm*)) {
     int pipe_fds[2];
     if (::pipe(pipe_fds) != 0) return ledger.broken("fork", "no pipe");
     const pid_t child = ::fork();
     if (child == 0) {
-        const tutti_status status = tutti_barrier(comm);
+        const tutti_status status = call(comm);
         const std::string told = std::to_string(status) + ' ' + tutti_last_error();
         const ssize_t written = ::write(pipe_fds[1], told.data(), told.size());
         ::_exit(written < 0);
@@ -473,7 +478,8 @@ void provoke_single_rank_calls(Ledger& ledger) {
     take_all(scene, other_rows);
     take_all(scene, launch_rows);
     if (!has_gpu()) take_all(scene, device_rows);
-    call_after_fork(ledger, alone.comm());
+    call_after_fork(ledger, alone.comm(), tutti_barrier);
+    call_after_fork(ledger, alone.comm(), shrink);
 }
 
 }  // namespace errors_test::calls

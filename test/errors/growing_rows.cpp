@@ -116,6 +116,30 @@ void join_as_a_stranger(Ledger& ledger) {
     });
 }
 
+// A directory knows no secret, so the processes notice the difference when they meet.
+void join_by_a_directory_as_a_stranger(Ledger& ledger) {
+    const test::Folder folder;
+    const Job job{2,
+                  {{"store", "file://" + folder.path()},
+                   {"secret", std::string(32, 's')},
+                   {"timeout_ms", "30000"}}};
+    std::thread newcomer([&] {
+        Settings settings = of_job(folder, 30'000);
+        settings.emplace_back("secret", std::string(32, 'x'));
+        ledger.take("a newcomer with another secret", join(ledger, settings),
+                    {TUTTI_ERR_AUTH, "connecting to rank 0: the other side has another secret", 2});
+    });
+    run_job(ledger, "a newcomer with another secret", job, [&](tutti_comm* comm, int rank) {
+        ledger.take("growth by a rank with another secret", grow(comm, 1),
+                    {TUTTI_ERR_AUTH, "rank 2: connecting to rank 0", rank});
+    });
+    newcomer.join();
+    Settings other_job = of_job(folder, 300);
+    other_job.emplace_back("job", "another");
+    ledger.take("a newcomer of another job in a directory", join(ledger, other_job),
+                {TUTTI_ERR_TIMEOUT, "could not join job 'another': no member"});
+}
+
 // The ranks compare their settings when they meet, so all of them get the error.
 void join_with_other_settings(Ledger& ledger) {
     const test::Folder folder;
@@ -136,9 +160,10 @@ void join_with_other_settings(Ledger& ledger) {
 }  // namespace
 
 void provoke_growing(Ledger& ledger) {
-    constexpr void (*all[])(Ledger&) = {grow_by_wrong_numbers, wait_for_newcomers,
-                                        grow_after_failures,   join_with_a_rank,
-                                        join_as_a_stranger,    join_with_other_settings};
+    constexpr void (*all[])(Ledger&) = {grow_by_wrong_numbers,   wait_for_newcomers,
+                                        grow_after_failures,     join_with_a_rank,
+                                        join_as_a_stranger,      join_by_a_directory_as_a_stranger,
+                                        join_with_other_settings};
     at_once(all, [&](void (*provoke)(Ledger&)) { provoke(ledger); });
 }
 

@@ -70,23 +70,29 @@ void wait_for_a_rank_that_does_not_call(Ledger& ledger) {
 
 // One of the two threads is refused, and the other one waits for rank 1 until then.
 void call_on_two_threads(Ledger& ledger) {
-    std::latch refused(1);
-    run_job(ledger, "two threads", {}, [&](tutti_comm* comm, int rank) {
-        if (rank == 1) {
-            refused.wait();
-            if (agree(comm) != TUTTI_OK) ledger.broken("two threads", tutti_last_error());
-            return;
-        }
-        const auto call = [&] {
-            const tutti_status status = agree(comm);
-            if (status == TUTTI_OK) return;
-            ledger.take("a second thread", status, {.names = "tutti_comm_agree", .reporter = 0});
-            refused.count_down();
+    for (const bool agrees : {true, false}) {
+        std::latch refused(1);
+        const auto call = [&](tutti_comm* comm) {
+            return agrees ? agree(comm) : shrink_without(comm, {});
         };
-        std::thread other(call);
-        call();
-        other.join();
-    });
+        const std::string name = agrees ? "tutti_comm_agree" : "tutti_comm_shrink";
+        run_job(ledger, "two threads", {}, [&](tutti_comm* comm, int rank) {
+            if (rank == 1) {
+                refused.wait();
+                if (call(comm) != TUTTI_OK) ledger.broken("two threads", tutti_last_error());
+                return;
+            }
+            const auto call_once = [&] {
+                const tutti_status status = call(comm);
+                if (status == TUTTI_OK) return;
+                ledger.take("a second thread", status, {.names = name, .reporter = 0});
+                refused.count_down();
+            };
+            std::thread other(call_once);
+            call_once();
+            other.join();
+        });
+    }
 }
 
 void abort_while_agreeing(Ledger& ledger) {

@@ -91,6 +91,27 @@ TEST_CASE("newcomers: a ticket of another version is refused in words") {
     CHECK(seat->refusal == "it speaks version 2 of the way to join, the job version 1");
 }
 
+TEST_CASE("newcomers: a refused newcomer says why, and leaves the queue") {
+    const Meeting meeting;
+    const auto store = meeting.open();
+    Result<NewcomerSeat> told;
+    std::thread newcomer([&] {
+        const auto own = meeting.open();
+        told = Newcomer(*own, self()).take_seat(patience);
+    });
+    const auto ticket = Ticket::decode(*store->get("join/0", patience));
+    REQUIRE(ticket);
+    NewcomerSeat none;
+    none.refusal = "it speaks version 1 of the way to join, the job version 2";
+    put(*store, "join/" + ticket->id, none.encode());
+    newcomer.join();
+    REQUIRE(!told);
+    CHECK(told.error().code == Code::invalid);
+    CHECK(told.error().message == "the job refused this process: " + none.refusal);
+    CHECK(told.error().advice == "install the same version of tutti on all hosts");
+    CHECK_FALSE(*store->try_get("join/0", patience));
+}
+
 TEST_CASE("newcomers: queue again if the store has lost the ticket, and leave it at the deadline") {
     const Meeting meeting;
     const auto store = meeting.open();

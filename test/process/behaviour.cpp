@@ -191,6 +191,17 @@ void let_lie(tutti_comm* comm, tutti_plan* plan, tutti_request* requests[2]) {
     refused(tutti_group_end(comm));
     refused(tutti_comm_abort(comm));
     refused(tutti_comm_revoke(comm));
+    tutti_comm* other = nullptr;
+    const int rank = 0;
+    refused(tutti_comm_shrink(comm, &other));
+    refused(tutti_comm_shrink_without(comm, &rank, 1, &other));
+    refused(tutti_comm_grow(comm, 1, &other));
+    refused(tutti_comm_leave(comm));
+    uint64_t bits = 0;
+    refused(tutti_comm_agree(comm, &bits));
+    int newcomers = 0;
+    refused(tutti_comm_waiting(comm, &newcomers));
+    require(other == nullptr, "a child gets no communicator");
     void* memory = nullptr;
     refused(tutti_mem_alloc(comm, 100, &memory));
     refused(tutti_mem_alloc_device(comm, 100, &memory));
