@@ -351,13 +351,6 @@ class Sizes(unittest.TestCase):
         self.assertEqual({name: n for name, n in lines.items() if n > MAX_PORT_LINES}, {},
                          "move what others could use to lib/fabric")
 
-    def test_a_walk_stops_where_there_is_something_to_read(self):
-        code = "int f(int a) {\n    return a;\n}\nint A::g(int a) {\n    a += 1;\n    return a;\n}\n"
-        self.assertTrue(measures.is_stop("A::g(int)", code, 4))
-        for name, line in (("f(int)", 1), ("A<B>::A(int)", 4), ("A::~A()", 4), ("A::operator=(A&&)", 4),
-                           ("A::g(int)::{lambda()#1}::operator()() const", 4), ("made_by_the_compiler()", 8)):
-            self.assertFalse(measures.is_stop(name, code, line), name)
-
     def test_a_long_function_is_seen(self):
         body = "    x();\n" * MAX_FUNCTION_LINES
         self.assertEqual(len(list(long_functions("int f(int a,\n      int b) {\n" + body + "}\n"))), 1)
@@ -370,35 +363,6 @@ class Classes(unittest.TestCase):
                  for path in sorted((SOURCE / folder).rglob("*")) if path.suffix in CODE
                  for name, found in measures.classes(read(path)) if len(found) > MAX_MEMBER_FUNCTIONS}
         self.assertEqual(large, LARGE_CLASSES, "lower the number in LARGE_CLASSES, or divide the class")
-
-    def test_member_functions_are_counted_wherever_their_bodies_are(self):
-        text = """
-            // class Commented { void f(); };
-            class A final : public B<int> {
-            public:
-                A();
-                explicit A(int x) : x_(x) { f(); }
-                ~A() override;
-                A& operator=(const A&) = delete;
-                void overridden(int) override;
-                friend void other(A&);
-                [[nodiscard]] Result<std::vector<int>> declared(std::function<void(int)> f, int b = g()) const;
-                int inside() const { return x_ ? 1 : 2; }
-                static constexpr int also(int a) { if (a) { return 1; } return 2; }
-                template <class T> void made(T&& t);
-                struct Inner { int member() { return 0; } int x{0}; };
-                virtual void pure() = 0;
-            private:
-                std::function<void(int)> hook_;
-                void (*pointer_)(int) = nullptr;
-                int x_{0}, y_ = f(1);
-                std::atomic<int> z_{no_fd()};
-            };
-            enum class E { a, b };
-        """
-        self.assertEqual(dict(measures.classes(text)),
-                         {"A": ["declared", "inside", "also", "made", "pure"], "Inner": ["member"]})
-        self.assertEqual(measures.virtual_functions("struct I { virtual ~I(); virtual int f() = 0; };", "I"), 1)
 
 
 class Comments(unittest.TestCase):
@@ -413,23 +377,6 @@ class Comments(unittest.TestCase):
                  for line, text in measures.comment_blocks(read(path))
                  if (sentence := measures.headless_sentence(text))]
         self.assertEqual(found, [], "name the actor; docs/reference/glossary.md has the words")
-
-    def test_a_headless_clause_is_told_from_a_question_and_a_sentence(self):
-        for text in ("What a call leaves goes out later.", "Who is leaving may be called.", "Nobody waits for it.",
-                     "Where it is not there.", "Of a mismatch each rank hears once."):
-            self.assertTrue(measures.is_headless(text), text)
-        for text in ("What does the peer lack?", "Where the kernel lacks it, the ring falls back.", "The peer's own.",
-                     "Whatever the peer sends is checked.", "However long it takes."):
-            self.assertFalse(measures.is_headless(text), text)
-
-    def test_a_later_headless_sentence_is_seen(self):
-        self.assertEqual(measures.headless_sentence("The lane sends. What is left goes out later."), "What is left goes out later.")
-        for text in ("The lane sends. The rest waits.", '"MESSAGE. What to do: ADVICE"', "Ask. What does the peer lack?"):
-            self.assertIsNone(measures.headless_sentence(text), text)
-
-    def test_blocks_are_seen_whole(self):
-        self.assertEqual(list(measures.comment_blocks("int a;\n/// One\n/// two.\nint b;  // not a block\n/* Three\n * four. */\n")),
-                         [(2, "One two."), (5, "Three four.")])
 
     def test_comments_and_docstrings_of_python_are_seen_whole(self):
         text = ('#!/usr/bin/env python3\n"""One\n\ntwo."""\n# Three\n# four.\ndef f():\n    """Five."""\n'
@@ -456,40 +403,8 @@ class Errors(unittest.TestCase):
         package = (path for path in python_sources() if name_of(path).startswith("python/src/"))
         found = [f"{name_of(path)}:{line}: {text[:70]}"
                  for paths, texts in ((self.sources(), measures.error_texts), (package, measures.python_error_texts))
-                 for path in paths for line, text in texts(read(path)) if self.is_headless(text)]
+                 for path in paths for line, text in texts(read(path)) if measures.is_headless_text(text)]
         self.assertEqual(found, [], "name the rank, the operation, the function or the setting first")
-
-    @staticmethod
-    def is_headless(text):
-        return measures.is_headless(text[:1].upper() + text[1:])
-
-    def test_an_error_without_advice_is_seen(self):
-        text = """
-            return fail(Code::invalid, "no; none").advice("give one; it's 60'000");  // fail(Code::auth, "a");
-            return fail(Code::timeout, "it took {} ms", 60'000);
-            return fail_rank(Code::mismatch, peer,
-                             "rank {}; differs", peer);
-            return a ? invalid("b") : fail(TUTTI_ERR_UNSUPPORTED, "c").advice("d");
-            ErrorResult invalid(Text t, Args&&... a) { return fail(TUTTI_ERR_INVALID, t, std::forward<Args>(a)...); }
-            if (error.code == Code::invalid) ++is_invalid();
-            return trainer::fail_device(given ? TUTTI_ERR_INVALID : TUTTI_ERR_SYSTEM, device, "e");
-        """
-        self.assertEqual([line for line, _ in measures.errors_without_advice(text)], [4, 6, 9])
-
-    def test_texts_are_seen_where_they_begin(self):
-        text = """
-            return fail(Code::invalid, "{}: what " "is {}", name, "no").advice("{}", "give a name");
-            return wrap(on_rank(rank, std::move(error)), fmt::format("who {}", rank));
-            log::warn("those"); return wrap(error, doing); log::info("of"); // fail(Code::auth, "nobody")
-        """
-        self.assertEqual(list(measures.error_texts(text)),
-                         [(2, "{}: what is {}"), (2, "{}"), (3, "who {}"), (4, "those")])
-        python = 'raise A(f"whose {b}")\nraise B("how" + c)\nraise C(f"{d} of")\nraise D\nraise E(e)\n'
-        self.assertEqual(list(measures.python_error_texts(python)), [(1, "whose "), (2, "how")])
-        for headless in ("who {}", "of a mismatch each rank hears once", "those"):
-            self.assertTrue(self.is_headless(headless), headless)
-        for sentence in ("offset {} is odd", "rank {} is out of range", "wholes only", ""):
-            self.assertFalse(self.is_headless(sentence), sentence)
 
 
 class Files(unittest.TestCase):

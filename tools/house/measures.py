@@ -183,6 +183,11 @@ def is_headless(comment):
     return not first.endswith("?")
 
 
+def is_headless_text(text):
+    """The same of an error's text or of advice, which begin with a small letter."""
+    return is_headless(text[:1].upper() + text[1:])
+
+
 def headless_sentence(comment):
     """The first sentence of a comment that opens with such a clause, or None. "What to do:" is a label of errors."""
     sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z])", comment)
