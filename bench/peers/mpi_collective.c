@@ -51,8 +51,8 @@ struct operation {
     const char* name;
     void (*run)(void);
     float (*expected)(int i); /* of inputs rank + i % 7 */
-    int one_way; /* whoever only sends would run ahead: a barrier ends each sample, as it does in
-                    tutti-bench */
+    int one_way; /* a rank that only sends would run ahead, so a barrier ends each sample, as it
+                    does in tutti-bench */
 };
 
 static const struct operation operations[] = {

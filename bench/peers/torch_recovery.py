@@ -38,7 +38,7 @@ class Tutti:
 
 
 class Gloo:
-    """Survivors must be told who is left, and exchange their new addresses in torch's store: so does this program."""
+    """The program itself tells the survivors which ranks are left, and exchanges their addresses through the store."""
 
     def __init__(self, rank, ranks, store, timeout):
         self.rank, self.ranks, self.store = rank, ranks, store

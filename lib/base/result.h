@@ -36,8 +36,8 @@ struct Error {
     Code code = Code::system;
     Rank rank = nobody;  // the rank at fault, if one is known
     int sys_errno = 0;
-    std::string message;      // what failed and why, without the advice
-    std::string advice = {};  // what the reader should do; if empty, error_text gives the code's
+    std::string message;      // the failure and its cause, without the advice
+    std::string advice = {};  // for the reader; if it is empty, error_text gives the code's
     Rank reporter = nobody;   // the rank that ran into the error
 };
 

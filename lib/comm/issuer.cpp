@@ -110,8 +110,8 @@ std::unique_ptr<Request> Issuer::estimated_request() const {
 // ---- blocking calls --------------------------------------------------------------------------
 
 Result<> Issuer::run_on_host(Plan& plan, int64_t timeout_ms, const void* in, void* out) {
-    // Check before the call is queued: an operation ahead of it may be one that this thread still
-    // gathers and has to launch itself.
+    // Check before the call is queued. It would wait for ever if an operation queued before it
+    // waits for this thread's tutti_launch_end.
     if (core_.streams[plan.stream].queued.load(std::memory_order_relaxed) > 0) [[unlikely]]
         TUTTI_TRY(core_.offload->may_block(plan.call, plan.stream));
     Request request;

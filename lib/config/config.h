@@ -59,7 +59,7 @@ struct Config {
     DeviceSplit device_split = DeviceSplit::own;
     std::string cuda_library, nccl_library;  // a path, or else the library that the process has
                                              // loaded
-    std::string dump;              // where to write the flight recorder when an operation fails
+    std::string dump;  // the flight recorder of a failed operation goes to PATH.RANK.jsonl
     int longest_sleep_ms = 100;    // the longest time between two deadline checks of a waiting
                                    // thread: no key
     uint32_t attempt = 0;          // the number of restarts by a launcher: no key

@@ -48,7 +48,7 @@ public:
     Rank in_job(Rank rank) const {
         return members_.empty() || rank == nobody ? rank : members_[static_cast<std::size_t>(rank)];
     }
-    /// nobody if that rank of the job is no member.
+    /// The member that is that rank of the job, or nobody if it is no member.
     Rank of_job(Rank rank) const {
         if (members_.empty()) return rank;
         const auto found =

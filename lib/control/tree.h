@@ -9,7 +9,8 @@ namespace tutti {
 
 inline constexpr Rank tree_arity = 8;
 
-/// nobody for the root, rank 0. Tests of small jobs give a small arity, so that the tree has depth.
+/// The rank above, or nobody for the root, which is rank 0. Tests of small jobs give a small arity,
+/// so that the tree has depth.
 constexpr Rank tree_parent(Rank rank, Rank arity = tree_arity) {
     return rank == 0 ? nobody : (rank - 1) / arity;
 }

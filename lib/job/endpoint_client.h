@@ -21,8 +21,8 @@ public:
     virtual bool still_wanted(const ChannelId& id) = 0;
     virtual void connected(const ChannelId& id, Result<Opened> opened) = 0;
     virtual void handle_message(Rank from, const ControlMessage& message) = 0;
-    /// accuser: the loss is not proven, but that rank has heard nothing of the peer, which may be
-    /// this rank. nobody: the peer's process has ended. Called for each accuser.
+    /// accuser: the rank that reports the peer's silence, which proves no loss; the peer may be
+    /// this rank. If accuser is nobody, the peer's process has ended. Called for each accuser.
     virtual void peer_lost(Rank peer, const std::string& cause, Rank accuser) = 0;
     /// That peer's process has ended, in order or not: no process listens at its address.
     virtual void unreachable(Rank peer) = 0;

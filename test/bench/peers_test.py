@@ -1,4 +1,4 @@
-"""bench/compare without a clock: what it reads from programs' output, its statistics, whom it leaves out."""
+"""bench/compare without a clock: how it reads programs' output, its statistics, and the libraries that it leaves out."""
 import contextlib
 import io
 import json

@@ -1,4 +1,4 @@
-// The program's own operators at the C API's edges: what they are called, what is refused, and how.
+// The program's own operators at the C API's edges: their names, and the errors of bad arguments.
 #include <array>
 #include <cstdint>
 #include <string>

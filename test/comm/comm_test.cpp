@@ -94,7 +94,7 @@ TEST_CASE("communicator: all sizes, on every transport, with ranks as threads") 
         }
 }
 
-// As one that is far away, or busy: what is there is told after a while, to those who wait for it.
+// Answers like a store that is far away or busy: each look takes 20 ms, or fails if less is left.
 class SlowStore final : public StoreBehind {
     using StoreBehind::StoreBehind;
     Result<> before_look(Deadline deadline) override {

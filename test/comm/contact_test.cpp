@@ -41,7 +41,7 @@ TEST_CASE("messages: to a rank that has left fail at once, and those to others a
         if (lost.error().code != Code::peer_lost || lost.error().rank != 2)
             return lost.error().message;
         if (auto passed = to_other(); !passed) return passed.error().message;
-        // A collective needs everyone; what goes between two does not.
+        // A collective needs everyone; a message between two ranks does not.
         float x = 1;
         const auto summed = comm.calls().run(sum_of(1), &x, &x);
         if (summed || summed.error().rank != 2) return "a sum without everyone";

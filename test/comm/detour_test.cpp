@@ -1,4 +1,4 @@
-// A rank that passed on what others told each other is gone: they hear each other all the same.
+// A rank that relayed control messages between two others has left: messages still reach both.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace comm_test;
 
-/// Waits for what others do, and keeps this rank's own business going where no thread does.
+/// Waits for a condition that other ranks meet. With manual progress it advances this rank.
 template <typename Done>
 bool wait_for(Communicator& comm, Done done) {
     const Deadline deadline = Deadline::after_ms(30'000);

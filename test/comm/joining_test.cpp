@@ -81,8 +81,8 @@ public:
     }
 
     std::atomic<bool> silent{false};
-    std::string silent_key{};        // set before it is used
-    std::string burning_key{};       // likewise: whoever looks for it
+    std::string silent_key{};        // a look for it fails; set it before the store is used
+    std::string burning_key{};       // a look for it throws; set it before the store is used
     std::atomic<int64_t> way_ms{0};  // there and back, of a look
     std::atomic<int> unanswered{0};
 

@@ -1,5 +1,6 @@
-// Threads that wait beside each other, and beside the service thread: who wakes first takes nobody
-// else's wake-up along. Without it a thread sleeps until it looks at the clock, which here is long.
+// Several threads wait beside the service thread: the thread that wakes first does not consume the
+// wake-up of another. A thread without its wake-up sleeps until it checks its deadline, which takes
+// long here.
 #include <sys/resource.h>
 
 #include <array>
@@ -27,7 +28,7 @@ Job two_streams(const char* transport) {
     return job;
 }
 
-/// So that who waits does not spin any more.
+/// Waiting threads have stopped spinning and sleep after that.
 void begin_sleep() {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }

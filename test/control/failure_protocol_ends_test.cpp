@@ -8,8 +8,8 @@ namespace {
 
 using namespace agreement_test;
 
-/// Ranks end in random order, each by dying or by leaving, until the last of them is lost; who has
-/// heard of that may leave at once.
+/// Ranks end in random order, each by dying or by leaving, until the last of them is lost; a rank
+/// that has heard of that loss may leave at once.
 void end_some(Ranks& ranks, std::mt19937& random) {
     ranks.tells_of_ends = true;
     const auto pick = [&] {
@@ -36,7 +36,7 @@ void end_some(Ranks& ranks, std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("ranks that end: every survivor hears of a loss, whoever else has died or left") {
+TEST_CASE("ranks that end: every survivor hears of a loss, also after others have died or left") {
     const auto seed = std::random_device{}();
     INFO("seed " << seed);
     std::mt19937 random(seed);

@@ -92,7 +92,8 @@ struct Ranks {
     int64_t clock_ns = 1'000'000'000'000;
     std::deque<Envelope> wire;
     std::set<Rank> gone;
-    bool tells_of_ends = false;  // those that are gone are found to be by who writes to them
+    /// A rank that writes to a rank that is gone learns that it is unreachable.
+    bool tells_of_ends = false;
     std::vector<std::unique_ptr<Member>> all;
 };
 

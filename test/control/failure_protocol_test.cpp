@@ -317,7 +317,7 @@ TEST_CASE("who is late: all are named, and those that have come since are not") 
 }
 
 // One of 20 ranks is silent: the root, a rank with children of its own, or one without.
-TEST_CASE("who does not answer: is named, and nobody who only waits for it") {
+TEST_CASE("a rank that does not answer: is named, and no rank that only waits for it") {
     const auto tag = numbered(0, 5);
     for (const Rank hung : {0, 1, 3}) {
         Ranks ranks(20);

@@ -14,7 +14,7 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-/// One tree of all who are there: what they take for their parents and children fits.
+/// The ranks that are there form one tree: their views of parents and children agree.
 void expect_tree(const std::vector<LiveTree>& views, const std::vector<Rank>& there) {
     std::size_t roots = 0, edges = 0;
     for (const Rank rank : there) {
@@ -51,7 +51,7 @@ void expect_tree(const std::vector<LiveTree>& views, const std::vector<Rank>& th
 }  // namespace
 
 TEST_CASE(
-    "live tree: those who are there are one tree, whoever has left, and hear of new neighbours") {
+    "live tree: the remaining ranks form one tree after each leave, and learn of new neighbours") {
     const auto seed = std::random_device{}();
     INFO("seed " << seed);
     std::mt19937 random(seed);

@@ -82,7 +82,7 @@ inline Poll drive_all(const std::vector<std::unique_ptr<Operation>>& operations)
         }
         if (all) return Code::ok;
     }
-    return Code::timeout;  // nobody moves any more
+    return Code::timeout;  // no operation moves any more
 }
 
 }  // namespace tutti::test

@@ -1,4 +1,4 @@
-// Every setting with a value that makes no sense, through tutti_config_set and the environment.
+// Each setting gets a bad value, once through tutti_config_set and once through the environment.
 #include <algorithm>
 #include <memory>
 

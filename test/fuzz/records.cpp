@@ -6,7 +6,7 @@
 namespace tutti::fuzz {
 
 void run_records(ByteView input) {
-    // A claim is any text; what cannot be read is nobody's.
+    // A claim is any text; a claim that cannot be read belongs to no rank.
     const RankOwner claimant = RankOwner::decode(std::string(as_text(input)));
     const RankOwner again = RankOwner::decode(claimant.encode());
     require(again.pid == claimant.pid && again.machine == claimant.machine, "a claim changes");

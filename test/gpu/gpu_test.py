@@ -153,7 +153,7 @@ def order_streams():
     gpu, rank = Gpu(), Rank()
     calc, comm = gpu.stream(), gpu.stream()
     ones, data, result = gpu.floats(1), gpu.floats(0), gpu.floats(0)
-    # Long enough that whoever does not wait comes too early.
+    # Long enough that code that does not wait comes too early.
     long_one, long_other = gpu.floats(2, 64 * COUNT), gpu.floats(3, 64 * COUNT)
     rank.call("comm_set_device_stream", comm)
     for _ in range(5):

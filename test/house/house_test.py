@@ -112,6 +112,13 @@ def python_sources():
         yield from (path for path in sorted((SOURCE / folder).rglob("*")) if measures.is_python(path))
 
 
+def scripts():
+    """The files of Meson, TOML and shell scripts."""
+    places = [*SOURCE.iterdir(), *(path for folder in (*FOLDERS, ".ci", "deploy", "docs", "packaging")
+                                   for path in sorted((SOURCE / folder).rglob("*")))]
+    yield from (path for path in places if measures.has_hash_comments(path))
+
+
 def name_of(path):
     return path.relative_to(SOURCE).as_posix()
 
@@ -366,17 +373,27 @@ class Classes(unittest.TestCase):
 
 
 class Comments(unittest.TestCase):
+    def comments(self):
+        """(file, line, text) of each comment, docstrings too."""
+        kinds = ((sources(), measures.comment_blocks), (sources(), measures.trailing_comments),
+                 (python_sources(), measures.python_blocks), (scripts(), measures.hash_blocks))
+        yield from ((name_of(path), line, text) for paths, blocks in kinds
+                    for path in paths for line, text in blocks(read(path)))
+
     def test_no_comment_opens_with_a_clause_without_an_actor(self):
-        found = [f"{name_of(path)}:{line}: {text[:70]}"
-                 for paths, blocks in ((sources(), measures.comment_blocks), (python_sources(), measures.python_blocks))
-                 for path in paths for line, text in blocks(read(path)) if measures.is_headless(text)]
+        found = [f"{name}:{line}: {text[:70]}" for name, line, text in self.comments() if measures.is_headless(text)]
         self.assertEqual(found, [], "name the actor; docs/reference/glossary.md has the words")
 
     def test_no_later_sentence_opens_with_such_a_clause(self):
-        found = [f"{name_of(path)}:{line}: {sentence[:70]}" for path in sources()
-                 for line, text in measures.comment_blocks(read(path))
+        found = [f"{name}:{line}: {sentence[:70]}" for name, line, text in self.comments()
                  if (sentence := measures.headless_sentence(text))]
         self.assertEqual(found, [], "name the actor; docs/reference/glossary.md has the words")
+
+    def test_scripts_are_looked_at(self):
+        named = {name_of(path) for path in scripts()}
+        self.assertLessEqual({".ci/run", "lib/meson.build", "meson.build", "meson_options.txt", "pyproject.toml",
+                              "tools/check", "tools/common.sh"}, named)
+        self.assertFalse({"tools/house-report", "mkdocs.yml"} & named)
 
     def test_comments_and_docstrings_of_python_are_seen_whole(self):
         text = ('#!/usr/bin/env python3\n"""One\n\ntwo."""\n# Three\n# four.\ndef f():\n    """Five."""\n'

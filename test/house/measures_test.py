@@ -50,10 +50,11 @@ class Code(unittest.TestCase):
 class Prose(unittest.TestCase):
     def test_a_headless_clause_is_told_from_a_question_and_a_sentence(self):
         for text in ("What a call leaves goes out later.", "Who is leaving may be called.", "Nobody waits for it.",
-                     "Where it is not there.", "Of a mismatch each rank hears once."):
+                     "Where it is not there.", "Of a mismatch each rank hears once.", "whoever looks for it", "those after a loss"):
             self.assertTrue(measures.is_headless(text), text)
         for text in ("What does the peer lack?", "Where the kernel lacks it, the ring falls back.", "The peer's own.",
-                     "Whatever the peer sends is checked.", "However long it takes."):
+                     "Whatever the peer sends is checked.", "However long it takes.", "nobody: no rank remains", "of the wire",
+                     "what does it lack?"):
             self.assertFalse(measures.is_headless(text), text)
 
     def test_a_later_headless_sentence_is_seen(self):
@@ -64,6 +65,15 @@ class Prose(unittest.TestCase):
     def test_blocks_are_seen_whole(self):
         self.assertEqual(list(measures.comment_blocks("int a;\n/// One\n/// two.\nint b;  // not a block\n/* Three\n * four. */\n")),
                          [(2, "One two."), (5, "Three four.")])
+
+    def test_comments_behind_code_are_seen_whole(self):
+        text = ('int a;  // one\n        // two\n// no\nchar b[] = "// no";  /* three\n   four */\nint c; // five\n'
+                '    // no\n    // no\n')
+        self.assertEqual(measures.trailing_comments(text), [(1, "one two"), (4, "three four"), (6, "five")])
+
+    def test_comments_of_scripts_are_seen_whole(self):
+        text = '#!/bin/sh\n# one\n# two\nrun "$#" a#b  # three\n  # four\n'
+        self.assertEqual(measures.hash_blocks(text), [(2, "one two"), (4, "three"), (5, "four")])
 
     def test_an_error_without_advice_is_seen(self):
         text = """

@@ -61,7 +61,7 @@ struct Member {
     Rank rank = 0, size = 1;
     std::shared_ptr<DeviceGroup> group;
     void* stream = nullptr;
-    std::string problem;  // what went wrong, for the test's thread
+    std::string problem;  // the first failure, for the test's thread
 
     bool holds(bool test, const std::string& what) {
         if (!test && problem.empty()) problem = what;

@@ -20,7 +20,7 @@ struct Called {
     uint64_t count = 0;
 };
 
-/// From one rank to another, piece by piece; nobody else takes part.
+/// From one rank to another, piece by piece; no other rank takes part.
 struct Mailbox {
     std::atomic<int> full{0};
     uint64_t bytes = 0;

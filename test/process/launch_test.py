@@ -1,4 +1,4 @@
-"""Programs under the launchers of MPI, and under Slurm's as it is acted out: nobody says where the ranks meet."""
+"""Programs under the launchers of MPI, and under an imitation of Slurm's: no setting says where the ranks meet."""
 import json
 import os
 import pathlib
@@ -97,7 +97,7 @@ class Mpi(Launched):
 
 
 class Srun(Launched):
-    """Slurm's variables; nobody but tutti reads them."""
+    """Slurm's variables; only tutti reads them."""
 
     def step(self, rank, ranks, nodes, **more):
         return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": str(ranks), "SLURM_JOB_ID": self.job, "SLURM_STEP_ID": "0",

@@ -1,4 +1,4 @@
-"""Programs under a real Slurm, which the tests start: nobody says where the ranks meet."""
+"""Programs under a real Slurm, which the tests start: no setting says where the ranks meet."""
 import os
 import pathlib
 import re

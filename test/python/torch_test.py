@@ -1,7 +1,7 @@
 """The backend of torch.distributed, with real torch, beside gloo.
 
-Where a program is started with FORKED or check_ranks, it is forked from a process that has imported torch: see seed.py.
-These processes import torch themselves:
+FORKED and check_ranks fork a program from a process that has imported torch: see seed.py. These processes import torch
+themselves:
 - Collectives.test_two_ranks, Names.test_the_variable_makes_it_gloo and Elastic, under torch's own launcher: torchrun().
 - Works.test_tutti_run_starts_it and test_the_first_program, under tutti-run.
 - Those of Names.answers(), which test that import.
@@ -347,7 +347,7 @@ class Merging(unittest.TestCase):
 
 
 class Building(unittest.TestCase):
-    """The first use compiles the backend, once, whoever comes."""
+    """The first use compiles the backend, once, also when several programs begin together."""
 
     def build(self, **env):
         return run(*FORKED, "-m", "tutti.torch", **env)

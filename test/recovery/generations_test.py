@@ -64,7 +64,7 @@ def run(ranks, transport, *arguments):
 
 class Leaks:
     transport = "shm"
-    # Segments of its own that a process with many peers makes and keeps: each has four times the size of the one before.
+    # A process with many peers makes so many further segments and keeps them: each is four times as large as the last.
     more_segments = 1
 
     def assert_no_more(self, before, after, spare_kb, segments=0):

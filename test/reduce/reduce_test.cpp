@@ -15,7 +15,7 @@ struct Layout {
     std::size_t shift_dst = 0;  // bytes off alignment
     std::size_t shift_a = 0;
     std::size_t shift_b = 0;
-    enum { apart, is_a, is_b } alias = apart;  // whose memory the result has
+    enum { apart, is_a, is_b } alias = apart;  // the operand in whose memory the result is written
 };
 
 Layout random_layout(const Problem& problem, bool has_b, std::mt19937_64& random) {

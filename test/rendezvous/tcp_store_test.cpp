@@ -265,7 +265,7 @@ TEST_CASE("tcp store: a client's will is executed once its connection has ended"
     CHECK(word.substr(sizeof(int64_t)) == "last");
     CHECK(std::abs(ByteReader(as_bytes(word)).get<int64_t>() - wall_clock_s()) < 1000);
 
-    UniqueFd later = connect_introduced(*server);  // what is there stays
+    UniqueFd later = connect_introduced(*server);  // the value that is there stays
     CHECK(ask(later.get(), StoreOp::will, "word", "not me").status == Status::ok);
     CHECK(ask(later.get(), StoreOp::get, "word", "").value == word);
     later.reset();

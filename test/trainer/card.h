@@ -71,7 +71,7 @@ public:
     std::atomic<size_t> bytes_zeroed = 0;
     std::atomic<int> peer_copies = 0;
     std::atomic<int> copies_left = -1;  // then they fail; -1: never
-    std::vector<Card*> strangers;       // whose addresses its functions refuse
+    std::vector<Card*> strangers;       // its functions refuse addresses of these cards
 
 private:
     void allow(int protection) {

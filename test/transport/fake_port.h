@@ -41,7 +41,7 @@ struct Manners {
     Knob<bool> reorder = false;
     Knob<bool> fetch_fails = false;
     Knob<bool> never_sent = false;  // payloads stay with the library for ever
-    Knob<bool> moves = false;       // what is pending
+    Knob<bool> moves = false;       // the port moves pending payloads when it is asked to
     Knob<bool> send_fails = false;
     Knob<Rank> no_room_for = nobody;
     Knob<int> wake_fd = -1;  // readable until it is heard
@@ -68,7 +68,7 @@ inline bool happens(unsigned percent) {
     return draw_below(100) < percent;
 }
 
-/// Stands between a loopback port and its engine: what the loopback has done, the engine hears of
+/// Stands between a loopback port and its engine. It reports the loopback's events to the engine
 /// later, in another order, or never.
 class FakePort final : private fabric::PortEvents,
                        public LoopbackPort,

@@ -205,7 +205,7 @@ TEST_CASE("message buffers: know what explains that the library has no room") {
     REQUIRE_FALSE(buffers.may_be_full(other));
     buffers.forget(one);
     REQUIRE_FALSE(buffers.any_leaving());
-    buffers.left(one);  // whose completion comes after all
+    buffers.left(one);  // its completion comes although the buffer was forgotten
     REQUIRE_FALSE(buffers.any_leaving());
 }
 

@@ -288,7 +288,7 @@ TEST_CASE("ofi port: a disconnect ends what is under way, in every state") {
         const int64_t before_ns = now_ns();
         duo.a.port->disconnect(1);
         REQUIRE(duo.a.log.sent_contexts.size() == 4);
-        for (std::size_t i = 2; i < 4; ++i) {  // nobody fetched these
+        for (std::size_t i = 2; i < 4; ++i) {  // the peer has not fetched these
             const auto& unsent = duo.a.log.unsent_contexts;
             REQUIRE(std::count(unsent.begin(), unsent.end(), &got[i]) == 1);
         }

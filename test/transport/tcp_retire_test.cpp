@@ -55,7 +55,7 @@ TEST_CASE("tcp: forgets the channels of retired communicators, so that there are
     REQUIRE(again.error().code == Code::invalid);
 }
 
-TEST_CASE("tcp: two ranks may open all their channels, whoever hears of them first") {
+TEST_CASE("tcp: two ranks may open all their channels, in whichever order they hear of them") {
     for (const bool hears : {false, true}) {
         Duo duo(tcp_kind);
         open_all_channels(duo, max_channels, hears);

@@ -1,4 +1,4 @@
-// The watch of a host's processes: who is reported, and who is not.
+// The watch of a host's processes: the deaths that it reports, and the ones that it does not.
 #include "transports/shm/watch.h"
 
 #include <signal.h>

@@ -12,7 +12,7 @@ RUN = os.environ["TUTTI_RUN"]
 TUNE = os.environ["TUTTI_TUNE"]
 BENCH = os.environ["TUTTI_BENCH"]
 SELECTION = os.environ["TUTTI_SELECTION"]
-SANITIZED = bool(os.environ.get("TUTTI_SANITIZED"))  # whose shadow memory has no room under a limit
+SANITIZED = bool(os.environ.get("TUTTI_SANITIZED"))  # a sanitizer's shadow memory has no room under a limit
 HANG_GUARD_S = 180
 GIB = 1 << 30
 
@@ -186,7 +186,7 @@ class Tune(unittest.TestCase):
                         TUNE, "--seconds", "0.2", "--end", "8", "--collectives", "allreduce", "--output", self.path])
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("tutti-tune: cannot write the table: No space left on device", done.stderr)
-        self.assertIn("constants shm", self.path.read_text(encoding="utf-8"))  # what was measured is not lost
+        self.assertIn("constants shm", self.path.read_text(encoding="utf-8"))  # the file at --output has the measurements
 
     def test_sizes_are_what_is_moved_and_each_is_measured_once(self):
         rows = pathlib.Path(self.folder.name) / "rows"

@@ -10,6 +10,8 @@ import tokenize
 
 # First words of a comment that names neither an actor nor a thing: "What is left…", "Of several…".
 HEADLESS = re.compile(r"(What|Who|Whoever|Whose|Those|Nobody|Somebody|Of|One that|How|Where)\b")
+# The same in small letters, as a comment behind code often begins. "nobody: the root" explains a value.
+HEADLESS_SMALL = re.compile(r"(what|who|whoever|whose|those|nobody|somebody)\b(?!:)")
 # A condition or a place first, then the sentence's actor: "Where the kernel lacks it, the ring falls back".
 WITH_ACTOR = re.compile(r"(Where|Of)\b[^.;:]*, (a|an|the|each|every|this|these|tutti|UCX|libfabric|NCCL)\b")
 
@@ -147,6 +149,51 @@ def comment_blocks(text):
         number += 1
 
 
+def trailing_comments(text):
+    """(line, text) of each comment behind code: the lines of // below it in the same column belong to it."""
+    found, last = [], None
+    for token in TOKEN.finditer(text):
+        if not token[0].startswith("/"):
+            continue
+        begin = text.rfind("\n", 0, token.start()) + 1
+        line, column = text.count("\n", 0, token.start()) + 1, token.start() - begin
+        words = " ".join(part.strip().strip("/*!< ") for part in token[0].splitlines()).strip()
+        if text[begin:token.start()].strip():
+            found.append((line, words))
+        elif last == (line - 1, column):
+            found[-1] = found[-1][0], f"{found[-1][1]} {words}"
+        else:
+            last = None
+            continue
+        last = line, column
+    return found
+
+
+def hash_blocks(text):
+    """(line, text) of each comment of a script, a Meson file or a TOML file: lines of # in one column are one."""
+    found, last = [], None
+    for line, code in enumerate(text.splitlines(), 1):
+        if code.startswith("#!") or not (mark := re.search(r"(?:^|(?<=\s))#+(?=\s|$)", code)):
+            continue
+        words = code[mark.end():].strip()
+        if last == (line - 1, mark.start()):
+            found[-1] = found[-1][0], f"{found[-1][1]} {words}".strip()
+        else:
+            found.append((line, words))
+        last = line, mark.start()
+    return found
+
+
+def has_hash_comments(path):
+    """Whether a file is one of Meson's, TOML or a shell script: by its name, or a program's by its first line."""
+    if path.name in ("meson.build", "meson_options.txt") or path.suffix in (".toml", ".sh"):
+        return path.is_file()
+    if path.suffix or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return re.match(rb"#!.*\b(ba)?sh\b", file.readline()) is not None
+
+
 def is_python(path):
     """Whether a file is a Python source: by its name's end, or a program's by its first line."""
     if path.suffix or not path.is_file():
@@ -177,7 +224,7 @@ def python_blocks(text):
 
 def is_headless(comment):
     """Does the comment open with a clause that names no actor? A question, or a clause that names one later, passes."""
-    if not HEADLESS.match(comment) or WITH_ACTOR.match(comment):
+    if not (HEADLESS.match(comment) or HEADLESS_SMALL.match(comment)) or WITH_ACTOR.match(comment):
         return False
     first = re.split(r"(?<=[.?!:])\s", comment)[0]
     return not first.endswith("?")

@@ -18,7 +18,7 @@ struct Error {
     int device = -1;
     std::string message;
     bool agreed = false;      // every rank has it at the same call: no rank has to be told
-    std::string advice = {};  // what the reader should do; if empty, error_text gives the status's
+    std::string advice = {};  // for the reader; if it is empty, error_text gives the status's
 };
 
 template <typename T = void>

@@ -36,7 +36,7 @@ Result<int64_t> Steps::run(const int64_t* samples) {
             .advice(
                 "call tutti_trainer_begin, tutti_trainer_grad_ready and tutti_trainer_finish "
                 "instead");
-    std::vector<int64_t> shares;  // those after a loss
+    std::vector<int64_t> shares;  // the samples of each replica after a loss
     for (;;) {
         RunContext context{.micro_batches = settings_.micro_batches,
                            .iteration = iteration_.value()};

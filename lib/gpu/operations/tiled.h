@@ -22,7 +22,7 @@ public:
     struct DeviceBytes {
         std::byte* device = nullptr;
         std::size_t at = 0, bytes = 0;  // at: from the slot's start
-        std::size_t wire = 0;           // whose slot
+        std::size_t wire = 0;           // the index of the wire that has the slot
     };
     struct TileTurn {
         uint32_t tile = 0;

@@ -267,7 +267,7 @@ def requests():
         comm.send(np.zeros(1), 1, tag=9)
         late.wait()
         small = comm.irecv(np.zeros(1), 1, tag=10)
-        for ask in (small.wait, small.wait, small.test):  # what it came to stays what it came to
+        for ask in (small.wait, small.wait, small.test):  # each call gives the same error
             try:
                 ask()
                 raise AssertionError("two elements went into one")
@@ -574,7 +574,7 @@ def interrupted_calls():
 
 
 def blocks_that_fail():
-    for count in (4, 3 + rank):  # what is well and what is a mismatch
+    for count in (4, 3 + rank):  # counts that match, then counts that differ
         try:
             request = comm.iallreduce(np.zeros(count))
         except tutti.MismatchError:  # heard of before this rank had begun

@@ -73,7 +73,7 @@ def run():
             print("CASE " + json.dumps({"name": name, "failure": failures}), flush=True)
         if failures and "TUTTI_TEST_KEEP_GOING" not in os.environ:
             sys.stdout.flush()
-            os._exit(1)  # what comes after a broken case means little
+            os._exit(1)  # later failures may only follow from this one
         broken = broken or failures
     if not broken:
         dist.barrier()  # the store may be rank 0's, and others still read it

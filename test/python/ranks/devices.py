@@ -132,7 +132,7 @@ def streams_order_it_and_the_host_does_not_wait():
     dist.all_reduce(x)  # of a shape that is known from now on
     get(x)
     x = put(mine())
-    acted.cuda.gate(DEVICE)  # what the current stream does takes until the gate is opened
+    acted.cuda.gate(DEVICE)  # the current stream stands still until the gate is opened
     acted.cuda.add_one(x)
     work = dist.all_reduce(x, async_op=True)
     work.wait()
@@ -170,7 +170,7 @@ def memory_is_held_until_the_device_is_done():
         acted.cuda.gate(DEVICE)
         work = dist.all_gather_into_tensor(out, view, async_op=True)
         before = acted.cuda.use_stream(DEVICE, OTHER_STREAM)
-        del source, view  # what is freed is overwritten at once
+        del source, view  # the acted device overwrites freed memory at once
         acted.cuda.use_stream(DEVICE, before)
         acted.cuda.open_gate()
         work.wait()

@@ -218,7 +218,7 @@ def local_sgd_of_every_step_is_synchronous_sgd():
 def local_sgd_averages_every_kth_step():
     local = linear()
     optimizer = tutti.torch.LocalSGD(torch.optim.SGD(local.parameters(), lr=0.1), 3)
-    others = [linear() for _ in range(size())]  # what every rank's replica does, worked out here
+    others = [linear() for _ in range(size())]  # all ranks' replicas, worked out here
     for step in range(7):
         optimizer.zero_grad()
         gradient_of(local, step, rank()).backward()

@@ -44,7 +44,7 @@ TEST_CASE("exchange: 10,000 rounds are exact on every device, with one state") {
     REQUIRE(tutti_parallel_size(state.get()) == 0);
 }
 
-TEST_CASE("exchange: floats are added in the order of devices, whoever comes first") {
+TEST_CASE("exchange: floats are added in the order of devices, in whichever order they come") {
     tutti_parallel_spec spec = TUTTI_PARALLEL_SPEC_INIT;
     const float values[3] = {1e8F, -1e8F, 1.0F};  // another order gives 0
     for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {

@@ -159,7 +159,8 @@ TEST_CASE("split_and_load: parts come to devices through the program's functions
     int used = 0;
     REQUIRE(tutti_split_and_load(batch.get(), 3, &opts, raw.data(), &used) == TUTTI_ERR_SYSTEM);
     REQUIRE(tutti_trainer_last_error_device() == 1);
-    REQUIRE(memory.live == std::vector<int>(3));  // what came before it is given back
+    // The failed call has released the first device's part.
+    REQUIRE(memory.live == std::vector<int>(3));
 }
 
 TEST_CASE("split_and_load: what does not fit is refused by its place in the batch") {

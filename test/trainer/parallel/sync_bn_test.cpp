@@ -288,7 +288,7 @@ TEST_CASE("sync_bn: evaluation uses the running statistics and sends nothing") {
         const Pool pool = make_pool(2);
         const SyncBn layer = make_layer(pool.get(), comm.get(), {mean.data(), mean.data()},
                                         {variance.data(), variance.data()});
-        // Rank 0 alone, without sync: nobody else is needed.
+        // Rank 0 alone, without sync: no other rank is needed.
         if (comm.rank() == 0)
             ok(apply(pool.get(), 2, flags(0, 0), [&](tutti_replica* replica) -> tutti_status {
                 const int device = tutti_replica_device(replica);

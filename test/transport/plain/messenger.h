@@ -31,7 +31,7 @@ struct PlainManners {
     unsigned full = 0;     // one call in so many finds no room; 0: none
     bool no_room = false;  // no call does
     bool posts_nothing = false;
-    bool keeps_memory = false;  // what is cancelled does not end
+    bool keeps_memory = false;  // a receive goes on although it was cancelled
 };
 inline PlainManners plain_manners;
 
