@@ -54,4 +54,12 @@ void write(Level level, std::string_view text) {
     logger().log(spd_levels[static_cast<std::size_t>(level)], text);
 }
 
+void warn(const Error& failure) {
+    if (enabled(Level::warn)) write(Level::warn, error_text(failure));
+}
+
+void error(const Error& failure) {
+    if (enabled(Level::error)) write(Level::error, error_text(failure));
+}
+
 }  // namespace tutti::log

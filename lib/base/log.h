@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "base/types.h"
+#include "base/result.h"
 
 namespace tutti::log {
 
@@ -27,13 +27,16 @@ template <typename... Args>
 void info(fmt::format_string<Args...> text, Args&&... args) {
     if (enabled(Level::info)) write(Level::info, fmt::format(text, std::forward<Args>(args)...));
 }
-template <typename... Args>
-void warn(fmt::format_string<Args...> text, Args&&... args) {
-    if (enabled(Level::warn)) write(Level::warn, fmt::format(text, std::forward<Args>(args)...));
+
+/// A warning has the form of an error: "rank REPORTER: MESSAGE. What to do: ADVICE".
+/// `log::warn(fail(Code::auth, "turned away {}", origin).advice("compare TUTTI_SECRET"));`
+void warn(const Error& failure);
+void error(const Error& failure);
+inline void warn(const ErrorResult& failed) {
+    warn(failed.value());
 }
-template <typename... Args>
-void error(fmt::format_string<Args...> text, Args&&... args) {
-    if (enabled(Level::error)) write(Level::error, fmt::format(text, std::forward<Args>(args)...));
+inline void error(const ErrorResult& failed) {
+    error(failed.value());
 }
 
 }  // namespace tutti::log

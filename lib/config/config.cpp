@@ -398,7 +398,7 @@ Result<Config> config_of_process() {
         [](const char* name) { return static_cast<const char*>(std::getenv(name)); });
     static std::once_flag told;  // warns only once the level of the log is known
     std::call_once(told, [] {
-        for (const std::string& text : misspelt_variables(environ)) log::warn("{}", text);
+        for (const Error& misspelt : misspelt_variables(environ)) log::warn(misspelt);
     });
     return config;
 }

@@ -81,19 +81,22 @@ std::string meant_by(std::string_view written, const std::vector<std::string>& k
 
 }  // namespace
 
-std::vector<std::string> misspelt_variables(const char* const* environment) {
+std::vector<Error> misspelt_variables(const char* const* environment) {
     const std::vector<std::string> known = known_names();
-    std::vector<std::string> sentences;
+    std::vector<Error> found;
     for (; environment && *environment; ++environment) {
         const std::string_view entry = *environment;
         if (!entry.starts_with(prefix)) continue;
         const std::string_view written = entry.substr(0, entry.find('='));
         if (std::find(known.begin(), known.end(), written) != known.end()) continue;
         if (const std::string meant = meant_by(written, known); !meant.empty())
-            sentences.push_back(
-                fmt::format("{} is set but has no effect: did you mean {}?", written, meant));
+            found.push_back(fail(Code::invalid,
+                                 "{} is set but has no effect: tutti has no such variable",
+                                 written)
+                                .advice("set {} instead, or unset {}", meant, written)
+                                .value());
     }
-    return sentences;
+    return found;
 }
 
 }  // namespace tutti

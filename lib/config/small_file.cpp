@@ -38,13 +38,12 @@ void warn_if_others_can_read(int fd, const std::string& path) {
     if (!S_ISREG(file.st_mode) || (file.st_mode & S_IROTH) == 0 || (mount.f_flag & ST_RDONLY) != 0)
         return;
     if (warned.exchange(true)) return;
-    const ErrorResult readable =
+    log::warn(
         fail(Code::invalid,
              "the secret's file '{}' has mode {:04o}, with which every user of this host can read "
              "it and join the job",
              path, file.st_mode & 07777)
-            .advice("run chmod 600 on the file, or mount it with mode 0400");
-    log::warn("{}", error_text(readable.value()));
+            .advice("run chmod 600 on the file, or mount it with mode 0400"));
 }
 
 Result<std::string> read_all(const UniqueFd& fd, const std::string& path, std::size_t most_bytes) {

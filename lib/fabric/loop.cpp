@@ -166,8 +166,12 @@ bool PortLoop::belongs_here(const Header& header, const Arrival& arrival) {
     else if (header.bytes != arrival.bytes)
         why = "of another length than its header says";
     if (why && !std::exchange(strangers_, true))
-        log::warn("rank {}: dropped a message that is {}; later ones are dropped without a warning",
-                  parts_.options.rank, why);
+        log::warn(fail(Code::auth,
+                       "dropped a message that is {}; later ones are dropped without a warning",
+                       why)
+                      .advice("end the processes of earlier runs, and install the same version of "
+                              "tutti on all hosts")
+                      .on(parts_.options.rank));
     return why == nullptr;
 }
 

@@ -38,14 +38,18 @@ void ControlListener::accept(UniqueFd fd, ByteView bytes) {
                            ? in_job(rank) && rank != config_.rank
                            : rank > 0 && in_job(rank) && tree_parent(rank) == config_.rank;
     if (!known)
-        return log::warn("rank {}: refused a control connection that claims to come from rank {}",
-                         config_.rank, rank);
+        return log::warn(
+            fail(Code::auth, "refused a control connection that claims to come from rank {}", rank)
+                .advice("end the processes of earlier runs of this job, and give all ranks the "
+                        "same TUTTI_SIZE")
+                .on(config_.rank));
     // Attach the child nevertheless: failure messages are the same in every version.
     if (hello->version != ControlTree::Hello::current_version)
         assembly_.fail_start(version_error(config_.rank, *hello));
     if (const auto attached = control_.attach(rank, std::move(fd), kind); !attached)
-        return log::warn("rank {}: refused a control connection of rank {}: {}", config_.rank, rank,
-                         error_text(attached.error()));
+        return log::warn(
+            wrap(attached.error(), fmt::format("refused a control connection of rank {}", rank))
+                .on(config_.rank));
     router_.link_accepted(rank, kind);
 }
 

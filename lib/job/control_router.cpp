@@ -45,7 +45,10 @@ void ControlRouter::send(Rank to, const ControlMessage& message) {
 void ControlRouter::handle_message(Rank from, ByteView bytes) {
     const auto message = TreeMessage::decode(bytes, size_);
     if (!message)
-        return log::warn("rank {}: received a malformed control message from rank {}", rank_, from);
+        return log::warn(
+            fail_rank(Code::system, from, "received a malformed control message from rank {}", from)
+                .advice("install the same version of tutti on all hosts")
+                .on(rank_));
     parts_.heartbeat.note_message(from, now_ns());
     switch (message->topic) {
         case Topic::bootstrap:

@@ -90,8 +90,10 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
     own.heartbeat_timer_.arm(now_ns());  // the beats may begin
     if (const auto started = beats ? own.beats_.start() : Result<>(); !started)
         log::warn(
-            "rank {} seems silent while a completion callback runs for longer than {} ms: {}",
-            config.rank, config.heartbeat_ms, started.error().message);
+            wrap(started.error(),
+                 fmt::format(
+                     "rank {} seems silent while a completion callback runs for longer than {} ms",
+                     config.rank, config.heartbeat_ms)));
     return endpoint;
 }
 

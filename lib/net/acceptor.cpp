@@ -91,18 +91,15 @@ Acceptor::Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler han
       handler_(std::move(handler)),
       options_(std::move(options)) {
     if (!timer_) {
-        log::error("{}", error_text(fail_errno(errno,
-                                               "accept: cannot create a timer, so connections of "
-                                               "silent peers stay open")
-                                        .value()));
+        log::error(fail_errno(
+            errno, "accept: cannot create a timer, so connections of silent peers stay open"));
     } else if (auto added = reactor_.add(timer_.get(), EPOLLIN, [this](uint32_t) { tick(); });
                !added) {
-        log::error("accept: {}", error_text(added.error()));
+        log::error(wrap(added.error(), "accept"));
     }
     if (auto added = reactor_.add(listener_.get(), EPOLLIN, [this](uint32_t) { accept_ready(); });
         !added)
-        log::error("accept: other processes cannot connect to this one: {}",
-                   error_text(added.error()));
+        log::error(wrap(added.error(), "accept: other processes cannot connect to this one"));
 }
 
 Acceptor::~Acceptor() {
@@ -147,11 +144,9 @@ void Acceptor::short_of_descriptors(int sys_errno) {
     if (sys_errno == EMFILE || sys_errno == ENFILE)
         starving_since_ns.compare_exchange_strong(none, now_ns());
     if (!std::exchange(warned_, true))
-        log::warn("{}", error_text(fail_errno(sys_errno,
-                                              fmt::format("accept: new connections wait, and {} "
-                                                          "handshakes are open",
-                                                          pending_.size()))
-                                       .value()));
+        log::warn(fail_errno(sys_errno,
+                             fmt::format("accept: new connections wait, and {} handshakes are open",
+                                         pending_.size())));
     for (const bool has_spoken : {false, true})
         if (Pending* const oldest = oldest_stranger(has_spoken, starving_share)) {
             drop(*oldest, "out of file descriptors");
@@ -290,12 +285,11 @@ void Acceptor::turn_away(Pending& pending, std::string_view why) {
     const uint64_t count = ++turned_away_;
     if (const int64_t now = now_ns(); now >= tell_again_ns_) {
         tell_again_ns_ = now + tell_ns;
-        log::warn("{}", error_text(fail(Code::auth,
-                                        "{}: turned away {}: {}; {} so far, probably with another "
-                                        "TUTTI_SECRET or TUTTI_JOB than this rank",
-                                        key_.context, origin_of(pending.fd.get()), why, count)
-                                       .advice("compare TUTTI_SECRET and TUTTI_JOB of all ranks")
-                                       .value()));
+        log::warn(fail(Code::auth,
+                       "{}: turned away {}: {}; {} so far, probably with another TUTTI_SECRET or "
+                       "TUTTI_JOB than this rank",
+                       key_.context, origin_of(pending.fd.get()), why, count)
+                      .advice("compare TUTTI_SECRET and TUTTI_JOB of all ranks"));
     }
     drop(pending, why);
 }

@@ -253,7 +253,7 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
             cause = not_found.value_or(addresses.error());
         } else {
             if (!not_found && options.keep_trying)
-                log::warn("retrying until the deadline: {}", error_text(addresses.error()));
+                log::warn(wrap(addresses.error(), "retrying until the deadline"));
             not_found = cause = addresses.error();
         }
         if (!options.keep_trying || !passing || options.deadline.passed() || wait_cancelled())

@@ -99,15 +99,21 @@ ReceiverSlot* ChannelTable::receiver(Rank peer, uint16_t lane) {
 void ChannelTable::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
     const Rank peer = group_.of_job(id.peer);
     if (peer == nobody) {
-        log::warn(
-            "ignored a channel that rank {} of the job opened for a communicator that it is not in",
-            id.peer);
+        log::warn(fail_rank(Code::mismatch, id.peer,
+                            "ignored a channel that rank {} of the job opened for a communicator "
+                            "that it is not in",
+                            id.peer)
+                      .advice("install the same version of tutti on all hosts, or report this as a "
+                              "bug of tutti"));
         return;
     }
     ReceiverSlot* slot = this->receiver(peer, id.lane);
     const std::lock_guard lock(mutex_);
     if (slot->receiver.load(std::memory_order_relaxed)) {
-        log::warn("ignored lane {}, which rank {} opened a second time", id.lane, id.peer);
+        log::warn(fail_rank(Code::mismatch, id.peer,
+                            "ignored lane {}, which rank {} opened a second time", id.lane, id.peer)
+                      .advice("install the same version of tutti on all hosts, or report this as a "
+                              "bug of tutti"));
         return;
     }
     receivers_.push_back(std::move(receiver));

@@ -52,9 +52,11 @@ void StoreTable::execute(const StoreRequest& will) {
     if (values_.contains(will.key)) return;
     const Bytes time = ByteWriter().put(wall_clock_s()).take();
     if (!keep(will.key, std::string(as_text(time)) + will.value))
-        log::warn(
-            "store: full, so the ranks that wait do not learn that a rank has ended while it was "
-            "joining");
+        log::warn(fail(Code::no_memory,
+                       "store: full, so the ranks that wait do not learn that a rank has ended "
+                       "while it was joining")
+                      .advice("restart the job, and keep fewer or smaller values of the program's "
+                              "own in the store"));
 }
 
 void StoreTable::answer(Client& client, StoreRequest request) {

@@ -176,10 +176,10 @@ Result<std::optional<std::string>> TcpStore::await_job(int fd, Deadline deadline
                             fmt::format("store {} serves job {}, not '{}'", name_, others, job_)})
             .advice("compare TUTTI_SECRET and TUTTI_JOB on all ranks");
     if (!answers(fd, deadline.within_ms(tell_job_ms)) && !deadline.passed())
-        log::warn(
-            "store {} serves job {}; this process waits for rank 0 of job '{}'. What to do: "
-            "compare TUTTI_JOB on all ranks, and start rank 0",
-            name_, others, job_);
+        log::warn(fail(Code::timeout,
+                       "store {} serves job {}; this process waits for rank 0 of job '{}'", name_,
+                       others, job_)
+                      .advice("compare TUTTI_JOB on all ranks, and start rank 0"));
     auto opened = receive_reply(fd, deadline);
     if (opened) return std::move(opened->value);
     if (opened.error().code != Code::timeout) return std::nullopt;
@@ -377,9 +377,12 @@ Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool
                 "set TUTTI_SECRET to the same value on every rank, or TUTTI_INSECURE=1 on a "
                 "network you trust");
     log::warn(
-        "store tcp://{} has no secret (TUTTI_INSECURE), so any process that reaches this port can "
-        "join the job",
-        address);
+        fail(Code::auth,
+             "store tcp://{} has no secret (TUTTI_INSECURE), so any process that reaches this port "
+             "can join the job",
+             address)
+            .advice(
+                "set TUTTI_SECRET to the same value on every rank, unless you trust the network"));
     return {};
 }
 

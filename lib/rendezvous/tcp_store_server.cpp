@@ -146,9 +146,10 @@ void Server::welcome(UniqueFd fd, const Bytes& bytes) {
     auto hello = store_protocol::decode_store_hello(bytes);
     if (!hello || hello->version != store_protocol::version) {
         log::warn(
-            "store: refused a client that speaks version {} of the store's protocol, not {}. What "
-            "to do: install the same version of tutti on all hosts",
-            hello ? hello->version : store_protocol::version, store_protocol::version);
+            fail(Code::unsupported,
+                 "store: refused a client that speaks version {} of the store's protocol, not {}",
+                 hello ? hello->version : store_protocol::version, store_protocol::version)
+                .advice("install the same version of tutti on all hosts"));
         return;
     }
     net::end_with_peers_host(fd.get());  // the job that it opened ends with the connection
@@ -160,7 +161,7 @@ void Server::welcome(UniqueFd fd, const Bytes& bytes) {
     auto added = reactor_.add(raw, connection.events,
                               [this, &connection](uint32_t events) { ready(connection, events); });
     if (added) return enter(connection);
-    log::warn("store: cannot serve a client: {}", error_text(added.error()));
+    log::warn(wrap(added.error(), "store: cannot serve a client"));
     connections_.pop_back();
 }
 

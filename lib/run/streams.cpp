@@ -147,8 +147,7 @@ void Streams::dump_once() {
     const auto dumped = file ? recorder_.dump(file.get(), rank_)
                              : Result<>(fail_errno(errno, fmt::format("opening {}", path)));
     if (dumped) return;
-    const auto failed = wrap(dumped.error(), "cannot write the flight recorder").on(rank_);
-    log::warn("{}", error_text(failed.value()));
+    log::warn(wrap(dumped.error(), "cannot write the flight recorder").on(rank_));
 }
 
 // An error that this rank has reported may already name the operation.

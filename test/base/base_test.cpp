@@ -357,9 +357,9 @@ TEST_CASE("config: half of what places a process in a job is refused, naming wha
 TEST_CASE("config: variables that are nearly settings are named, and a program's own are not") {
     const auto told = [](const char* entry) {
         const std::array<const char*, 2> environment{entry, nullptr};
-        const auto sentences = misspelt_variables(environment.data());
-        REQUIRE(sentences.size() <= 1);
-        return sentences.empty() ? "" : sentences[0];
+        const auto found = misspelt_variables(environment.data());
+        REQUIRE(found.size() <= 1);
+        return found.empty() ? "" : error_text(found[0]);
     };
     for (const auto& [written, meant] :
          std::map<std::string, std::string>{{"TUTTI_TRANSPROT", "TUTTI_TRANSPORT"},
@@ -371,7 +371,9 @@ TEST_CASE("config: variables that are nearly settings are named, and a program's
                                             {"TUTTI_SECRETFILE", "TUTTI_SECRET_FILE"},
                                             {"TUTTI_TRAINER_THREAD", "TUTTI_TRAINER_THREADS"}}) {
         CHECK(told((written + "=1").c_str()) ==
-              fmt::format("{} is set but has no effect: did you mean {}?", written, meant));
+              fmt::format("{} is set but has no effect: tutti has no such variable. What to do: "
+                          "set {} instead, or unset {}",
+                          written, meant, written));
     }
     for (const ConfigKey& key : config_keys())
         CHECK(told((variable_of(key.name) + "=1").c_str()) == "");

@@ -474,7 +474,8 @@ class BadInput(unittest.TestCase):
 
     def test_misspelt_variables_are_named_once(self):
         output, = self.job({"TUTTI_TRANSPROT": "tcp", "TUTTI_OF_ITS_OWN": "1"})
-        self.assertIn("TUTTI_TRANSPROT is set but has no effect: did you mean TUTTI_TRANSPORT?", output)
+        self.assertIn("TUTTI_TRANSPROT is set but has no effect: tutti has no such variable. What to do: set TUTTI_TRANSPORT "
+                      "instead", output)
         self.assertEqual(output.count("has no effect"), 1, output)
 
     def test_at_level_info_a_good_start_says_where_everyone_is(self):

@@ -416,6 +416,11 @@ class Errors(unittest.TestCase):
                  for line, code in measures.errors_without_advice(read(path))]
         self.assertEqual(found, [], "add .advice(…) in the same statement")
 
+    def test_each_warning_in_the_log_is_an_error_with_its_advice(self):
+        found = [f"{name_of(path)}:{line}: {code[:80]}" for path in self.sources()
+                 for line, code in measures.warnings_without_advice(read(path))]
+        self.assertEqual(found, [], 'log::warn(fail(code, "…").advice("…")), or log::warn(wrap(error, "…"))')
+
     def test_no_error_or_warning_opens_with_a_clause_without_an_actor(self):
         package = (path for path in python_sources() if name_of(path).startswith("python/src/"))
         found = [f"{name_of(path)}:{line}: {text[:70]}"

@@ -88,11 +88,21 @@ class Prose(unittest.TestCase):
         """
         self.assertEqual([line for line, _ in measures.errors_without_advice(text)], [4, 6, 9])
 
+    def test_a_warning_without_advice_is_seen(self):
+        text = """
+            log::warn(fail(Code::auth, "no; {}", b).advice("give it").on(rank)); log::error(wrap(error, "while"));
+            log::warn("no {}", b); log::info("it is {}", b);
+            return log::error(fail_rank(Code::auth, a, "no"));
+            log::warn(
+                "no");
+        """
+        self.assertEqual([line for line, _ in measures.warnings_without_advice(text)], [3, 4, 5])
+
     def test_texts_are_seen_where_they_begin(self):
         text = """
             return fail(Code::invalid, "{}: what " "is {}", name, "no").advice("{}", "give a name");
             return wrap(on_rank(rank, std::move(error)), fmt::format("who {}", rank));
-            log::warn("those"); return wrap(error, doing); log::info("of"); // fail(Code::auth, "nobody")
+            log::info("those"); return wrap(error, doing); log::write(level, "of"); // fail(Code::auth, "nobody")
         """
         self.assertEqual(list(measures.error_texts(text)),
                          [(2, "{}: what is {}"), (2, "{}"), (3, "who {}"), (4, "those")])

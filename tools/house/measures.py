@@ -22,7 +22,7 @@ TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|'
 CALLERS_ERROR = re.compile(r'\bfail(?:_rank|_device)?\([^,;"]*\b(?:Code::(?:invalid|unsupported|auth|mismatch)|'
                            r'TUTTI_ERR_(?:INVALID|UNSUPPORTED|AUTH|MISMATCH))\b|(?<![\w.>])invalid\(')
 # Calls with a text that people read, of errors and of the log.
-TEXT_MAKER = re.compile(r"\b(?:fail(?:_rank|_device|_errno)?|invalid|wrap|log::warn|log::error)\(|\.advice\(")
+TEXT_MAKER = re.compile(r"\b(?:fail(?:_rank|_device|_errno)?|invalid|wrap|log::info|log::debug)\(|\.advice\(")
 
 
 def without_comments_and_strings(text):
@@ -265,8 +265,17 @@ def errors_without_advice(text):
             yield line, " ".join(code[CALLERS_ERROR.search(code).start():].split())
 
 
+def warnings_without_advice(text):
+    """(line, statement) of each warning or error for the log that is a text, or an error made there without advice: the
+    log takes an error with its parts, so that its lines have the form of errors."""
+    for line, code in _statements(text):
+        if found := re.search(r'\blog::(?:warn|error)\(\s*(?:"|fmt::format\(|fail(?:_rank)?\()', code):
+            if "fail" not in found[0] or ".advice(" not in code:
+                yield line, " ".join(code[found.start():].split())
+
+
 def error_texts(text):
-    """(line, text) of the errors, advice, warnings and errors in the log of a C++ text: a call's first literal."""
+    """(line, text) of the errors, their advice and the lines of the log of a C++ text: a call's first literal."""
     for line, code in _statements(text):
         for maker in TEXT_MAKER.finditer(code):
             depth, at = 1, maker.end()

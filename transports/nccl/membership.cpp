@@ -264,8 +264,11 @@ void Membership::stop() {
         if (const Status status = library_.abort(comm); !is_fine(status)) worst = status;
     if (const Status ended = library_.group_end(); !is_fine(ended)) worst = ended;
     if (!is_fine(worst))
-        log::warn("rank {}: aborting NCCL's communicators failed: {}", rank_,
-                  library_.error_string(worst));
+        log::warn(fail(Code::system, "aborting NCCL's communicators failed: {}",
+                       library_.error_string(worst))
+                      .advice("set NCCL_DEBUG=WARN and read NCCL's log; end this process if the "
+                              "device stays busy")
+                      .on(rank_));
 }
 
 void Membership::wait_to_let_go(const device::DeviceEvent& done) {

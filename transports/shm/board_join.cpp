@@ -29,7 +29,10 @@ Result<BoardPlace> BoardHost::place(Rank rank) {
 
 void BoardHost::answer(UniqueFd socket, const ShmHello& hello) {
     if (hello.rank < 0 || hello.rank >= job_size_)
-        return log::warn("shm: refused a row of the board to rank {} of {}", hello.rank, job_size_);
+        return log::warn(fail(Code::auth, "shm: refused a row of the board to rank {} of {}",
+                              hello.rank, job_size_)
+                             .advice("end the processes of earlier runs of this job, and give all "
+                                     "ranks the same TUTTI_SIZE"));
     const auto given = place(hello.rank);
     BoardAnswer reply;
     int fd = -1;

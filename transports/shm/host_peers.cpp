@@ -102,8 +102,10 @@ void HostPeers::accept(UniqueFd socket, const ShmHello& hello) {
     const std::lock_guard receive_lock(receive_mutex_);
     if (closed_) return;
     if (hello.rank < 0 || hello.rank >= context_.size) {
-        log::warn("shm: refused a connection that claims to be rank {} of {}", hello.rank,
-                  context_.size);
+        log::warn(fail(Code::auth, "shm: refused a connection that claims to be rank {} of {}",
+                       hello.rank, context_.size)
+                      .advice("end the processes of earlier runs of this job, and give all ranks "
+                              "the same TUTTI_SIZE"));
         return;
     }
     const auto pair = make_pair(std::move(socket), hello.rank);
@@ -112,7 +114,7 @@ void HostPeers::accept(UniqueFd socket, const ShmHello& hello) {
     if (sent) sent = watch(pair);
     if (sent) return;
     const auto doing = fmt::format("shm: accepting a connection of rank {}", hello.rank);
-    log::warn("{}", error_text(wrap(sent.error(), doing).on(context_.rank).value()));
+    log::warn(wrap(sent.error(), doing).on(context_.rank));
 }
 
 Result<std::shared_ptr<HostPeer>> HostPeers::get(const PeerAddress& peer, const net::AuthKey& key,

@@ -119,7 +119,7 @@ Result<> ShmTransport::listen() {
                                                                              Bytes in) {
         const auto hello = shm::decode_hello(in);
         if (!hello)
-            log::warn("shm: refused a connection: {}", error_text(hello.error()));
+            log::warn(wrap(hello.error(), "shm: refused a connection"));
         else if (hello->kind == shm::HelloKind::pair)
             peers->accept(std::move(socket), *hello);
         else if (hello->kind == shm::HelloKind::group)

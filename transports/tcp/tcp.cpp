@@ -339,8 +339,10 @@ std::optional<tcp::Answer> TcpTransport::answer(Rank peer) const {
         connections_.begin(), connections_.end(),
         [&](const ConnectionPtr& c) { return c->peer() == peer && c->health() == Code::ok; });
     if (same < accepted_limit) return tcp::Answer::taken;
-    log::warn("rank {}: refused a data connection of rank {}, which has {} already", context_.rank,
-              peer, same);
+    log::warn(fail_rank(Code::auth, peer,
+                        "refused a data connection of rank {}, which has {} already", peer, same)
+                  .advice("give each process of the job a TUTTI_RANK of its own")
+                  .on(context_.rank));
     return std::nullopt;
 }
 
@@ -349,10 +351,13 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
     const auto version = in.get<uint32_t>();
     const auto rank = in.get<Rank>();
     if (!in.at_end() || version != tcp::protocol_version || rank < 0 || rank >= context_.size) {
-        log::warn(
-            "rank {}: refused a data connection with version {} of the protocol (this rank has "
-            "version {}) that claims to be rank {} of {}",
-            context_.rank, version, tcp::protocol_version, rank, context_.size);
+        log::warn(fail(Code::unsupported,
+                       "refused a data connection with version {} of the protocol (this rank has "
+                       "version {}) that claims to be rank {} of {}",
+                       version, tcp::protocol_version, rank, context_.size)
+                      .advice("install the same version of tutti on all hosts, and give all ranks "
+                              "the same TUTTI_SIZE")
+                      .on(context_.rank));
         return;
     }
     const std::lock_guard lock(mutex_);
@@ -363,7 +368,7 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
     if (!said || !send_answer(fd.get(), *said) || *said == tcp::Answer::crossing) return;
     if (const auto added = add(std::move(fd), rank); !added) {
         const auto doing = fmt::format("accepting a data connection of rank {}", rank);
-        log::warn("{}", error_text(wrap(added.error(), doing).on(context_.rank).value()));
+        log::warn(wrap(added.error(), doing).on(context_.rank));
     }
 }
 

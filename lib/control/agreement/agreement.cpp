@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/result.h"
+
 namespace tutti {
 namespace {
 
@@ -301,12 +303,15 @@ void Agreement::decide(AgreementOutputs& out) {
         return fail_all(state_.gave_up->code, state_.gave_up->culprit, state_.gave_up->text, out);
     if (!is_complete) return;
     if (!has_majority)
-        return fail_all(Code::peer_lost, first_of(silent),
-                        fmt::format("this rank is cut off from the majority: {} did not answer, "
-                                    "and {} of {} ranks may not decide without them. What to do: "
-                                    "end this process, or let it join the job as a new one",
-                                    ranks_text(silent), view_.remaining.count(), member_.size),
-                        out);
+        return fail_all(
+            Code::peer_lost, first_of(silent),
+            error_text(fail(Code::peer_lost,
+                            "this rank is cut off from the majority: {} did not answer, and {} of "
+                            "{} ranks may not decide without them",
+                            ranks_text(silent), view_.remaining.count(), member_.size)
+                           .advice("end this process, or let it join the job as a new one")
+                           .value()),
+            out);
     if (is_proposed()) return conclude(*state_.proposal, out);
     if (view_.lead.ballot.epoch > 0 && may_be_decided_elsewhere())
         return fail_all(Code::peer_lost, first_of(silent),

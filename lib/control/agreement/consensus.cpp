@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/result.h"
+
 namespace tutti {
 
 // The other ranks take a lost rank for dead, so it must contribute nothing.
@@ -27,10 +29,12 @@ Decision Consensus::loss() const {
     error.code = Code::peer_lost;
     error.culprit = rank_;
     error.gone = error.silent = error.leavers = RankSet(size_);
-    error.text = fmt::format(
-        "rank {} is lost, as the error of its operations says; the other ranks go on without it. "
-        "What to do: end this process, or let it join the job as a new one",
-        rank_);
+    error.text = error_text(fail(Code::peer_lost,
+                                 "rank {} is lost, as the error of its operations says; the other "
+                                 "ranks go on without it",
+                                 rank_)
+                                .advice("end this process, or let it join the job as a new one")
+                                .value());
     return error;
 }
 

@@ -67,7 +67,7 @@ Result<> ReceiveBuffers::grow() {
 /// Ignores the error if any receives are posted.
 Result<> ReceiveBuffers::bear(Error error) const {
     if (posted_ == 0) return tl::unexpected(std::move(error));
-    log::warn("fewer buffers for incoming messages: {}", error_text(error));
+    log::warn(wrap(std::move(error), "fewer buffers for incoming messages"));
     return {};
 }
 

@@ -91,7 +91,8 @@ void MessagePort<Messenger>::disconnect(Rank rank) {
 template <typename Messenger>
 void MessagePort<Messenger>::fail_port(std::string_view cause) {
     broken_ = fmt::format("{}: closed: {}", messenger_.name(), cause);
-    log::warn("{}", broken_);
+    log::warn(fail(Code::system, "{}", broken_)
+                  .advice("make a new communicator, or set TUTTI_TRANSPORT=tcp"));
     messenger_.close();
     messenger_.silence();
     control_.clear();

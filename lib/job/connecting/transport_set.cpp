@@ -26,8 +26,8 @@ Result<> TransportSet::listen(const std::vector<std::string>& names,
         if (auto listening = transport->listen(); !listening) {
             if (!transport->capabilities().lacking || names.size() == 1)
                 return wrap(listening.error(), fmt::format("transport {}", name));
-            log::warn("rank {}: the job does without {}: {}", context.rank, name,
-                      error_text(listening.error()));
+            log::warn(wrap(listening.error(), fmt::format("the job does without {}", name))
+                          .on(context.rank));
         }
         transports_.push_back(std::move(transport));
     }

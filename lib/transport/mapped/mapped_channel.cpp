@@ -104,8 +104,7 @@ std::byte* MappedSender::reserve_large() {
     if (!borrows_) {
         if (no_memory_) return nullptr;
         if (auto lent = pool_->borrow(*space_); !lent) {
-            const auto failed = wrap(lent.error(), "shm: there is no memory for large messages");
-            log::error("{}", error_text(failed.value()));
+            log::error(wrap(lent.error(), "shm: there is no memory for large messages"));
             no_memory_ = true;
             return nullptr;
         }

@@ -56,10 +56,12 @@ Result<UniqueFd> make_unlinked_file(int memfd_errno) {
                 "may write to");
     static std::once_flag told;
     std::call_once(told, [&] {
-        log::warn(
-            "memfd_create: {} (a seccomp filter or an old kernel refuses it): tutti makes shared "
-            "memory from unlinked files in /dev/shm instead, which must be large enough",
-            std::strerror(memfd_errno));
+        log::warn(fail(Code::unsupported,
+                       "memfd_create: {} (a seccomp filter or an old kernel refuses it): tutti "
+                       "makes shared memory from unlinked files in /dev/shm instead",
+                       std::strerror(memfd_errno))
+                      .advice("make /dev/shm large enough (docker: --shm-size), or allow "
+                              "memfd_create in the seccomp filter"));
     });
     return fd;
 }
