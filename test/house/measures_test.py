@@ -103,11 +103,18 @@ class Prose(unittest.TestCase):
             return fail(Code::invalid, "{}: what " "is {}", name, "no").advice("{}", "give a name");
             return wrap(on_rank(rank, std::move(error)), fmt::format("who {}", rank));
             log::info("those"); return wrap(error, doing); log::write(level, "of"); // fail(Code::auth, "nobody")
+            throw std::runtime_error(command_line::with_advice(a, "those"));
         """
         self.assertEqual(list(measures.error_texts(text)),
-                         [(2, "{}: what is {}"), (2, "{}"), (3, "who {}"), (4, "those")])
-        python = 'raise A(f"whose {b}")\nraise B("how" + c)\nraise C(f"{d} of")\nraise D\nraise E(e)\n'
-        self.assertEqual(list(measures.python_error_texts(python)), [(1, "whose "), (2, "how")])
+                         [(2, "{}: what is {}"), (2, "{}"), (3, "who {}"), (4, "those"), (5, "those"), (5, "those")])
+        python = ('raise A(f"whose {b}")\nraise B("how" + c)\nraise C(f"{d} of")\nraise D\nraise E(e)\n'
+                  'raise F(with_advice("who " + f, g))\nsys.exit("what")\nparser.error(f"of {h}")\n'
+                  'parser.add_argument("what", help="nobody")\n')
+        self.assertEqual(sorted(set(measures.python_error_texts(python))),
+                         [(1, "whose "), (2, "how"), (6, "who "), (7, "what"), (8, "of "), (9, "nobody")])
+        program = 'app.add_option("what", o.what, "how many\\nranks.\\n\\n" R"(Who\n\nis it)")->check(A("of two"));x("what is");'
+        self.assertEqual(list(measures.help_texts(program)),
+                         [(1, "how many ranks."), (1, "is it"), (3, "of two")])
         for headless in ("who {}", "of a mismatch each rank hears once", "those"):
             self.assertTrue(measures.is_headless_text(headless), headless)
         for sentence in ("offset {} is odd", "rank {} is out of range", "wholes only", ""):

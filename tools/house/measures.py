@@ -21,8 +21,13 @@ TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|'
 # The makers of errors that the caller of a function, or the writer of a setting, can correct.
 CALLERS_ERROR = re.compile(r'\bfail(?:_rank|_device)?\([^,;"]*\b(?:Code::(?:invalid|unsupported|auth|mismatch)|'
                            r'TUTTI_ERR_(?:INVALID|UNSUPPORTED|AUTH|MISMATCH))\b|(?<![\w.>])invalid\(')
-# Calls with a text that people read, of errors and of the log.
-TEXT_MAKER = re.compile(r"\b(?:fail(?:_rank|_device|_errno)?|invalid|wrap|log::info|log::debug)\(|\.advice\(")
+# Calls with a text that people read, of errors, of the log and of programs.
+TEXT_MAKER = re.compile(r"\b(?:fail(?:_rank|_device|_errno)?|invalid|wrap|log::info|log::debug|with_advice|runtime_error|"
+                        r"complain)\(|\.advice\(")
+# Calls of a statement that makes a program's --help.
+HELP_MAKER = re.compile(r"\b(?:add_(?:option|flag|subcommand|option_group)|description|footer|dress|App|usage)\b")
+LITERALS = re.compile(r'(?:R"(\w*)\((?s:.*?)\)\1"|"(?:\\.|[^"\\\n])*"|\s)+')
+LITERAL = re.compile(r'R"(\w*)\(((?s:.*?))\)\1"|"((?:\\.|[^"\\\n])*)"')
 
 
 def without_comments_and_strings(text):
@@ -287,17 +292,45 @@ def error_texts(text):
                 yield line + code.count("\n", 0, at), words
 
 
+def help_texts(text):
+    """(line, text) of what a C++ program prints for --help: all literals of each statement that makes an option, a usage
+    line or a footer. A paragraph is a text of its own."""
+    for line, code in _statements(text):
+        if HELP_MAKER.search(code):
+            for found in LITERALS.finditer(code):
+                words = "".join(raw or plain for _, raw, plain in LITERAL.findall(found[0]))
+                for part in words.replace("\\n", "\n").split("\n\n"):
+                    if len(part.split()) > 1:  # one word is a name
+                        yield line + code.count("\n", 0, found.start()), " ".join(part.split())
+
+
+# Functions of Python that print the first argument for people, and arguments of argparse that --help prints.
+SAYS = {"exit", "error", "with_advice"}
+HELP_ARGUMENTS = {"help", "description", "epilog", "usage"}
+
+
+def _first_literal(node):
+    """The text with which an expression begins, or None: of a sum its left side, of a call its first argument."""
+    while isinstance(node, ast.BinOp) or (isinstance(node, ast.Call) and node.args):
+        node = node.left if isinstance(node, ast.BinOp) else node.args[0]
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
 def python_error_texts(text):
-    """(line, text) of the exceptions that a Python text raises: the first literal of each."""
+    """(line, text) of the exceptions that a Python text raises, of its other errors and of --help: the beginning of each."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
-            said = node.exc.args[0]
-            while isinstance(said, ast.BinOp):
-                said = said.left
-            if isinstance(said, ast.JoinedStr) and said.values:
-                said = said.values[0]
-            if isinstance(said, ast.Constant) and isinstance(said.value, str):
-                yield node.lineno, said.value
+        said = []
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            said = node.exc.args[:1]
+        elif isinstance(node, ast.Call):
+            if getattr(node.func, "id", getattr(node.func, "attr", "")) in SAYS:
+                said = node.args[:1]
+            said += [each.value for each in node.keywords if each.arg in HELP_ARGUMENTS]
+        for each in said:
+            if (found := _first_literal(each)) is not None:
+                yield node.lineno, found
 
 
 def lines_of_body(text, line):

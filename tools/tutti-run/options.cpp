@@ -113,7 +113,7 @@ void read_elastic(const std::string& text, bool restarts_given, Options& o) {
 void add_options(CLI::App& app, Options& o, std::string& elastic,
                  std::vector<std::string>& assignments) {
     app.add_option("-n,--ranks", o.ranks,
-                   "how many ranks to start (with --elastic: MAX, unless given)")
+                   "the number of ranks to start (with --elastic: MAX, unless given)")
         ->type_name("N")
         ->check(CLI::Range(1, max_ranks));
     app.add_flag("--keep-going", o.keep_going,

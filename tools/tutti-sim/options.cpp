@@ -71,7 +71,7 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
         ->required()
         ->type_name("")
         ->check(CLI::IsMember(names).description(""));
-    app.add_option("-n,--ranks", o.ranks, "how many ranks, up to 1024")
+    app.add_option("-n,--ranks", o.ranks, "the number of ranks, up to 1024")
         ->required()
         ->type_name("N")
         ->check(CLI::Range(1, max_ranks).description(""));
