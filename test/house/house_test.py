@@ -421,6 +421,14 @@ class Errors(unittest.TestCase):
                  for line, code in measures.warnings_without_advice(read(path))]
         self.assertEqual(found, [], 'log::warn(fail(code, "…").advice("…")), or log::warn(wrap(error, "…"))')
 
+    def test_one_function_of_each_library_joins_a_message_and_its_advice(self):
+        of_cxx = (path for path in sources({".cpp", ".h"}) if name_of(path).startswith(("lib/", "transports/", "trainer/")))
+        of_python = (path for path in python_sources() if name_of(path).startswith("python/src/"))
+        found = {name_of(path) for paths, is_python in ((of_cxx, False), (of_python, True))
+                 for path in paths if measures.has_typed_advice(read(path), is_python)}
+        self.assertEqual(found, {"lib/base/result.h", "trainer/base/boundary.cpp", "python/src/tutti/_errors.py"},
+                         "use .advice(…) or with_advice(message, advice)")
+
     def test_no_error_or_warning_opens_with_a_clause_without_an_actor(self):
         programs = (path for path in python_sources() if not name_of(path).startswith("test/"))
         found = [f"{name_of(path)}:{line}: {text[:70]}"

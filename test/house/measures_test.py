@@ -98,6 +98,12 @@ class Prose(unittest.TestCase):
         """
         self.assertEqual([line for line, _ in measures.warnings_without_advice(text)], [3, 4, 5])
 
+    def test_advice_in_a_literal_is_seen(self):
+        for text, python in (('f("no. What " "to do: go");', False), ('raise A(f"{no}. What to "\n  "do: go")', True)):
+            self.assertTrue(measures.has_typed_advice(text, python), text)
+        for text, python in (('// What to do: go\nf("no");', False), ('"""What\n\nto do: go"""', True)):
+            self.assertFalse(measures.has_typed_advice(text, python), text)
+
     def test_texts_are_seen_where_they_begin(self):
         text = """
             return fail(Code::invalid, "{}: what " "is {}", name, "no").advice("{}", "give a name");

@@ -73,7 +73,8 @@ class Chosen(unittest.TestCase):
         (self.folder / "tutti/include/tutti/tutti.h").touch()
         for init in (self.folder / "tutti/__init__.py", self.package / "__init__.py"):
             init.touch()
-        shutil.copy(PACKAGE / "_paths.py", self.folder / "tutti")
+        for name in ("_errors.py", "_paths.py"):
+            shutil.copy(PACKAGE / name, self.folder / "tutti")
         for name in ("_build.py", "_recipe.py"):
             shutil.copy(PACKAGE / "torch" / name, self.package)
         torch = self.folder / "torch"

@@ -507,7 +507,7 @@ class Building(unittest.TestCase):
         with tempfile.TemporaryDirectory() as cache:
             os.chmod(cache, 0o777)
             done = self.build(TUTTI_CACHE_DIR=cache)
-            self.assertIn("can be written by somebody else", done.stderr)
+            self.assertIn("can be written by another user", done.stderr)
 
     def test_everyone_can_read_what_was_built_and_only_its_owner_write_it(self):
         for umask in ("077", "002", "000"):
@@ -535,7 +535,7 @@ class Building(unittest.TestCase):
             self.assertEqual(log.read_text().count("called"), 2)
             self.assertEqual(built.stat().st_mode & 0o777, 0o755)
             built.parent.chmod(0o777)
-            self.assertIn("can be written by somebody else", self.build(**settings).stderr)
+            self.assertIn("can be written by another user", self.build(**settings).stderr)
             self.assertEqual(log.read_text().count("called"), 2)
 
     def test_a_folder_that_anyone_can_replace_is_not_trusted(self):
@@ -543,7 +543,7 @@ class Building(unittest.TestCase):
             os.chmod(outer, 0o777)
             inner = pathlib.Path(outer) / "cache"
             inner.mkdir(mode=0o755)
-            self.assertIn("somebody else", self.build(TUTTI_CACHE_DIR=str(inner), CXX="no-such-compiler").stderr)
+            self.assertIn("another user", self.build(TUTTI_CACHE_DIR=str(inner), CXX="no-such-compiler").stderr)
             os.chmod(outer, 0o1777)  # as /tmp
             self.assertIn("no-such-compiler", self.build(TUTTI_CACHE_DIR=str(inner), CXX="no-such-compiler").stderr)
 

@@ -270,6 +270,13 @@ def errors_without_advice(text):
             yield line, " ".join(code[CALLERS_ERROR.search(code).start():].split())
 
 
+def has_typed_advice(text, is_python_text):
+    """Whether a text has advice inside a literal of its own, which the formatter of errors should join to the message."""
+    literals = r'(?:\w?"(?:\\.|[^"\\\n])*"\s*)+'
+    code = text if is_python_text else "\n".join(code for _, code in _statements(text + ";"))
+    return any("What to do: " in "".join(re.findall(r'"((?:\\.|[^"\\\n])*)"', found[0])) for found in re.finditer(literals, code))
+
+
 def warnings_without_advice(text):
     """(line, statement) of each warning or error for the log that is a text, or an error made there without advice: the
     log takes an error with its parts, so that its lines have the form of errors."""

@@ -7,17 +7,20 @@ from typing import NoReturn
 
 import numpy as np
 
+from ._errors import with_advice
+
 HOST = 1  # DLPack's number for memory of the host
 
 
 def literal(x):
     """Returns x if its memory holds its visible values; tutti does not apply masks or torch's conj and neg bits."""
     if isinstance(x, np.ma.MaskedArray):
-        raise TypeError("a masked array would lose its mask. What to do: pass x.filled(…) or x.data")
+        raise TypeError(with_advice("a masked array would lose its mask", "pass x.filled(…) or x.data"))
     for mark in ("conj", "neg"):  # torch conjugates or negates the values only when they are read
         if getattr(x, f"is_{mark}", bool)():
-            raise TypeError(f"a {type(x).__name__} with the lazy '{mark}' flag of torch would lose that flag. What to "
-                            f"do: pass x.resolve_{mark}()")
+            raise TypeError(with_advice(f"a {type(x).__name__} with the lazy '{mark}' flag of torch would lose that "
+                                        "flag",
+                                        f"pass x.resolve_{mark}()"))
     return x
 
 
@@ -42,8 +45,8 @@ def type_of(x):
         return np.from_dlpack(x).dtype
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         wrong = _what_is_wrong(x, written=False)
-        raise TypeError(f"x {wrong}" if wrong else f"numpy has no type for elements of {x.dtype}. What to do: pass "
-                        "out=, an array for the result") from error
+        raise TypeError(f"x {wrong}" if wrong else with_advice(f"numpy has no type for elements of {x.dtype}",
+                                                               "pass out=, an array for the result")) from error
 
 
 def target(out, shape, x):
@@ -52,8 +55,8 @@ def target(out, shape, x):
         return np.empty(shape, type_of(x))
     found = out.shape if type(out) is np.ndarray else tuple(given(out).shape)
     if found != shape:
-        raise ValueError(f"out has shape {found}, but the result has shape {tuple(shape)}. What to do: pass an out of "
-                         "that shape, or none")
+        raise ValueError(with_advice(f"out has shape {found}, but the result has shape {tuple(shape)}",
+                                     "pass an out of that shape, or none"))
     return out
 
 
@@ -72,8 +75,8 @@ def explain(error: TypeError, call: str, arrays, op: str = "sum") -> NoReturn:
         if x is not None and (wrong := _what_is_wrong(x, written)):
             raise TypeError(f"{call}: {name} {wrong}") from None
     if not isinstance(op, str):
-        raise TypeError(f"{call}: op is a {type(op).__name__}, not the name of an operator. What to do: pass a name "
-                        "such as 'sum' or 'max'") from None
+        raise TypeError(with_advice(f"{call}: op is a {type(op).__name__}, not the name of an operator",
+                                    "pass a name such as 'sum' or 'max'")) from None
     raise error
 
 
@@ -83,32 +86,31 @@ def _what_is_wrong(x, written: bool) -> str:
         return _what_is_wrong_in_numpy(x, written)
     if hasattr(x, "__dlpack__"):
         if x.__dlpack_device__()[0] != HOST:
-            return "is not in the host's memory. What to do: pass a copy in host memory, in torch x.cpu()"
+            return with_advice("is not in the host's memory", "pass a copy in host memory, in torch x.cpu()")
         if not getattr(x, "is_contiguous", lambda: True)():
-            return (f"is a {type(x).__name__} with strides {tuple(x.stride())}, not contiguous. What to do: pass "
-                    "x.contiguous()")
+            return with_advice(f"is a {type(x).__name__} with strides {tuple(x.stride())}, not contiguous",
+                               "pass x.contiguous()")
         try:
             x.__dlpack__()
         except Exception as error:  # any exception of x's library
-            return f"cannot be exported by DLPack: {error}. What to do: pass an array that can, such as numpy's"
+            return with_advice(f"cannot be exported by DLPack: {error}", "pass an array that can, such as numpy's")
         return ""
     try:
         return _what_is_wrong_in_numpy(np.asarray(memoryview(x)), written)
     except TypeError:
-        return (f"is a {type(x).__name__}, not an array. What to do: pass a numpy array, or an object with the buffer "
-                "protocol or DLPack")
+        return with_advice(f"is a {type(x).__name__}, not an array",
+                           "pass a numpy array, or an object with the buffer protocol or DLPack")
 
 
 def _what_is_wrong_in_numpy(x, written: bool) -> str:
     if x.dtype.kind not in "biufc" or x.dtype.itemsize > (16 if x.dtype.kind == "c" else 8):
-        return (f"has elements of the unsupported type {x.dtype}. What to do: convert them with x.astype(…), or move "
-                "the bytes as uint8")
+        return with_advice(f"has elements of the unsupported type {x.dtype}",
+                           "convert them with x.astype(…), or move the bytes as uint8")
     if not x.dtype.isnative:
-        return (f"has elements of foreign byte order ({x.dtype.str}). What to do: pass "
-                "x.astype(x.dtype.newbyteorder('='))")
+        return with_advice(f"has elements of foreign byte order ({x.dtype.str})",
+                           "pass x.astype(x.dtype.newbyteorder('='))")
     if not x.flags.c_contiguous:
-        return (f"is a numpy array with strides {x.strides}, not contiguous. What to do: pass "
-                "np.ascontiguousarray(x)")
+        return with_advice(f"is a numpy array with strides {x.strides}, not contiguous", "pass np.ascontiguousarray(x)")
     if written and not x.flags.writeable:
-        return "is read-only, but the call writes to it. What to do: pass a writable array, such as x.copy()"
+        return with_advice("is read-only, but the call writes to it", "pass a writable array, such as x.copy()")
     return ""

@@ -11,6 +11,7 @@ import operator
 import numpy as np
 
 from . import _arrays
+from ._errors import with_advice
 
 HEADER_WORDS = 2 + 64  # type, number of dimensions, and numpy's most dimensions
 
@@ -18,12 +19,12 @@ HEADER_WORDS = 2 + 64  # type, number of dimensions, and numpy's most dimensions
 def rows_for(counts, size: int, name: str = "counts") -> list[int]:
     """counts as numbers, one for each rank."""
     if counts is None:
-        raise ValueError(f"{name} is None, but this rank needs it. What to do: pass the number of rows for each of the "
-                         f"{size} ranks")
+        raise ValueError(with_advice(f"{name} is None, but this rank needs it",
+                                     f"pass the number of rows for each of the {size} ranks"))
     rows = [operator.index(count) for count in counts]
     if len(rows) != size or any(count < 0 for count in rows):
-        raise ValueError(f"{name} is {rows}, not {size} numbers of 0 or more. What to do: pass the number of rows for "
-                         "each rank")
+        raise ValueError(with_advice(f"{name} is {rows}, not {size} numbers of 0 or more",
+                                     "pass the number of rows for each rank"))
     return rows
 
 
@@ -31,8 +32,8 @@ def _with_rows(x, rows: int, why: str):
     """Returns x, which has that many rows, and the number of elements in a row."""
     x = _arrays.given(x)
     if not x.shape or x.shape[0] != rows:
-        raise ValueError(f"x has shape {tuple(x.shape)}, but {why} {rows} rows. What to do: pass an x of {rows} rows, "
-                         "or correct the counts")
+        raise ValueError(with_advice(f"x has shape {tuple(x.shape)}, but {why} {rows} rows",
+                                     f"pass an x of {rows} rows, or correct the counts"))
     return x, math.prod(x.shape[1:])
 
 

@@ -6,6 +6,11 @@ OK = 0
 IN_PROGRESS = 1
 
 
+def with_advice(message: str, advice: str) -> str:
+    """The text of an exception: what failed and why, then advice to the reader, an imperative without a full stop."""
+    return f"{message}. What to do: {advice}"
+
+
 class Error(RuntimeError):
     """A call of tutti failed.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from . import _settings, _tutti
+from ._errors import with_advice
 from .communicator import Communicator, _deadline_ms
 
 
@@ -27,5 +28,5 @@ def reconfigure(uuid: str | int, handles: Iterable[bytes], timeout: float | None
     ordered = sorted(handles) if isinstance(handles, (set, frozenset)) else list(handles)
     name = str(uuid)
     if "\0" in name:
-        raise ValueError(f"the uuid {name!r} has a NUL character. What to do: give a text without that character")
+        raise ValueError(with_advice(f"the uuid {name!r} has a NUL character", "give a text without that character"))
     return Communicator(_tutti.reconfigure(_settings.texts(settings), name, ordered, _deadline_ms(timeout)))

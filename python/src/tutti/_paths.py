@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pathlib
 
+from ._errors import with_advice
+
 PACKAGE = pathlib.Path(__file__).resolve().parent
 LIBRARY = PACKAGE / "lib"
 INCLUDE = PACKAGE / "include"
@@ -15,6 +17,6 @@ def program(name: str) -> pathlib.Path:
     path = PROGRAMS / name
     if not path.is_file():
         there = ", ".join(sorted(p.name for p in PROGRAMS.glob("*"))) or "nothing"
-        raise FileNotFoundError(f"the program {name} is not in {PROGRAMS}, which holds {there}. What to do: reinstall "
-                                "tutti")
+        raise FileNotFoundError(with_advice(f"the program {name} is not in {PROGRAMS}, which holds {there}",
+                                            "reinstall tutti"))
     return path

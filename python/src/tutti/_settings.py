@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from ._errors import with_advice
+
 
 def texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """By name: True and False are 1 and 0, lists have commas, None leaves the setting as it is."""
@@ -12,8 +14,8 @@ def texts(settings: Mapping[str, Any]) -> dict[str, str]:
         # The library's texts end with the first NUL.
         if "\0" in name or "\0" in value:
             part = "name" if "\0" in name else "value"
-            raise ValueError(f"the setting {name!r} has a NUL character in its {part}. "
-                             "What to do: remove that character")
+            raise ValueError(with_advice(f"the setting {name!r} has a NUL character in its {part}",
+                                         "remove that character"))
     return found
 
 

@@ -14,6 +14,7 @@ import os
 from typing import Any, Mapping
 
 from . import _arrays, _tutti
+from ._errors import with_advice
 from .communicator import Communicator
 
 __all__ = ["Loaded", "Shard", "load", "save"]
@@ -45,8 +46,8 @@ class Loaded:
 def _text(text: str) -> str:
     # The library's texts end with the first NUL.
     if "\0" in text:
-        raise ValueError(f"{text!r} has a NUL character, which names, texts and paths cannot have. What to do: remove "
-                         "that character")
+        raise ValueError(with_advice(f"{text!r} has a NUL character, which names, texts and paths cannot have",
+                                     "remove that character"))
     return text
 
 

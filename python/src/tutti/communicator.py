@@ -11,7 +11,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 
 from . import _arrays, _blocks, _growth, _settings, _tutti
-from ._errors import Error
+from ._errors import Error, with_advice
 
 ANY_SOURCE = -1
 Result = TypeVar("Result")
@@ -44,8 +44,8 @@ class Request(Generic[Result]):
         own deadline passed and the communicator has failed. To tell the two apart, catch it first.
         """
         if not self._native.wait(_patience_ms(timeout)):
-            raise TimeoutError(f"the wait timed out after {timeout} s; the operation goes on. What to do: wait again, "
-                               "or with a longer timeout")
+            raise TimeoutError(with_advice(f"the wait timed out after {timeout} s; the operation goes on",
+                                           "wait again, or with a longer timeout"))
         return self._result() if callable(self._result) else self._result
 
     def test(self) -> bool:
@@ -137,8 +137,8 @@ class Communicator(_growth.Growth):
         """The host of a rank, 0 … host_count - 1, in the order of the hosts' lowest ranks."""
         host = self._native.host_of(rank)
         if host < 0:
-            raise ValueError(f"host_of: there is no rank {rank} in this communicator of {self.size} ranks. What to do: "
-                             f"pass a rank from 0 to {self.size - 1}")
+            raise ValueError(with_advice(f"host_of: there is no rank {rank} in this communicator of {self.size} ranks",
+                                         f"pass a rank from 0 to {self.size - 1}"))
         return host
 
     # ---- collectives: (name, (input, output, elements per rank, …), operator, root) → result
@@ -331,8 +331,8 @@ class Communicator(_growth.Growth):
         here. Collective: all ranks make their plans and start them in the same order. ValueError: no such collective.
         """
         if collective not in COLLECTIVES + WITH_COUNTS:
-            raise ValueError(f"plan: unknown collective {collective!r}. What to do: pass one of "
-                             f"{', '.join(COLLECTIVES + WITH_COUNTS)}")
+            raise ValueError(with_advice(f"plan: unknown collective {collective!r}",
+                                         f"pass one of {', '.join(COLLECTIVES + WITH_COUNTS)}"))
         return getattr(_Planning(self._native), "i" + collective)(*arguments, **named)
 
     # ---- messages
@@ -380,10 +380,10 @@ class Communicator(_growth.Growth):
 
     def _check_message(self, call, rank, tag):
         if not 0 <= rank < self.size:
-            raise ValueError(f"{call}: there is no rank {rank} in this communicator of {self.size} ranks. What to do: "
-                             f"pass a rank from 0 to {self.size - 1}")
+            raise ValueError(with_advice(f"{call}: there is no rank {rank} in this communicator of {self.size} ranks",
+                                         f"pass a rank from 0 to {self.size - 1}"))
         if not 0 <= tag < 2**31:
-            raise ValueError(f"{call}: tag {tag} is out of range. What to do: pass a tag from 0 to {2**31 - 1}")
+            raise ValueError(with_advice(f"{call}: tag {tag} is out of range", f"pass a tag from 0 to {2**31 - 1}"))
 
     # ---- the communicator
 
@@ -419,7 +419,8 @@ class Communicator(_growth.Growth):
         """
         bits = int(operator.index(bits))  # a bool is an index of its own type
         if not 0 <= bits < 2**64:
-            raise ValueError(f"agree: {bits} is not a number of 64 bits. What to do: pass a number from 0 to 2**64 - 1")
+            raise ValueError(with_advice(f"agree: {bits} is not a number of 64 bits",
+                                         "pass a number from 0 to 2**64 - 1"))
         return self._native.agree(bits)
 
     @property
@@ -473,8 +474,9 @@ class Communicator(_growth.Growth):
     def _rows(self, x):
         x = _arrays.given(x)
         if not x.shape or x.shape[0] != self.size:
-            raise ValueError(f"x has shape {tuple(x.shape)}, but its first dimension is for the {self.size} ranks. "
-                             f"What to do: pass an array of shape ({self.size}, …), with a block for each rank")
+            raise ValueError(with_advice(f"x has shape {tuple(x.shape)}, but its first dimension is for the "
+                                         f"{self.size} ranks",
+                                         f"pass an array of shape ({self.size}, …), with a block for each rank"))
         return x
 
     def _shrunk(self, x, out):
@@ -499,8 +501,8 @@ class Communicator(_growth.Growth):
             return None, out, _arrays.count(_arrays.given(out))
         x = self._rows(x)
         if tuple(x.shape[1:]) != block:
-            raise ValueError(f"x has blocks of shape {tuple(x.shape[1:])}, and out has shape {block}. What to do: pass "
-                             "an out of the blocks' shape, or none")
+            raise ValueError(with_advice(f"x has blocks of shape {tuple(x.shape[1:])}, and out has shape {block}",
+                                         "pass an out of the blocks' shape, or none"))
         return x, out, _arrays.count(_arrays.given(out))
 
 
@@ -516,8 +518,8 @@ def _deadline_ms(timeout: float | None) -> int:
     if timeout is None:
         return -1
     if not timeout > 0:
-        raise ValueError(f"the operation's timeout is {timeout} seconds. What to do: pass more than 0 seconds, or None "
-                         "for the communicator's timeout_ms")
+        raise ValueError(with_advice(f"the operation's timeout is {timeout} seconds",
+                                     "pass more than 0 seconds, or None for the communicator's timeout_ms"))
     return 0 if timeout > LONGEST_S else math.ceil(timeout * 1000)
 
 
@@ -526,8 +528,8 @@ def _patience_ms(timeout: float | None) -> int:
     if timeout is None or timeout > LONGEST_S:
         return -1
     if math.isnan(timeout):
-        raise ValueError("the wait's timeout is nan seconds. What to do: pass a number of seconds, or None to wait for "
-                         "the outcome")
+        raise ValueError(with_advice("the wait's timeout is nan seconds",
+                                     "pass a number of seconds, or None to wait for the outcome"))
     return max(0, math.ceil(timeout * 1000))
 
 

@@ -15,7 +15,7 @@ import ctypes
 from typing import Iterator
 
 from . import _tutti
-from ._errors import UnsupportedError
+from ._errors import UnsupportedError, with_advice
 from .communicator import Communicator
 
 __all__ = ["network"]
@@ -26,13 +26,14 @@ def _library():
     try:
         import lightgbm.basic
     except (ImportError, OSError) as error:  # OSError: its library, or one that it needs, cannot be loaded
-        raise ImportError(f"tutti.lightgbm needs LightGBM, which cannot be imported here ({error}). What to do: pip "
-                          "install lightgbm") from error
+        raise ImportError(with_advice(f"tutti.lightgbm needs LightGBM, which cannot be imported here ({error})",
+                                      "pip install lightgbm")) from error
     basic = lightgbm.basic
     for name in ("LGBM_NetworkInitWithFunctions", "LGBM_NetworkFree"):
         if not hasattr(basic._LIB, name):
-            raise UnsupportedError(f"tutti.lightgbm.network: LightGBM {lightgbm.__version__} has no function {name}, "
-                                   "so it cannot use another network. What to do: pip install --upgrade lightgbm",
+            raise UnsupportedError(with_advice(f"tutti.lightgbm.network: LightGBM {lightgbm.__version__} has no "
+                                               f"function {name}, so it cannot use another network",
+                                               "pip install --upgrade lightgbm"),
                                    operation="network")
     return basic
 
@@ -65,10 +66,11 @@ def network(comm: Communicator) -> Iterator[Communicator]:
         yield comm
         if comm.size > 1 and not native.used():
             # A thread without a network trains alone, without an error of LightGBM's.
-            raise RuntimeError(f"tutti.lightgbm.network: rank {comm.rank}: LightGBM used no collective of this thread "
-                               "inside the block, so a model that was trained there has this rank's rows alone. What to "
-                               "do: make the Dataset and train in the thread that entered the block, with "
-                               f"num_machines={comm.size} and a tree_learner")
+            raise RuntimeError(with_advice(f"tutti.lightgbm.network: rank {comm.rank}: LightGBM used no collective of "
+                                           "this thread inside the block, so a model that was trained there has this "
+                                           "rank's rows alone",
+                                           "make the Dataset and train in the thread that entered the block, with "
+                                           f"num_machines={comm.size} and a tree_learner"))
     finally:
         basic._LIB.LGBM_NetworkFree()
         native.leave()

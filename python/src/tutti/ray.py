@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-from ._errors import TimedOutError
+from ._errors import TimedOutError, with_advice
 from .communicator import Communicator, init
 
 
@@ -29,8 +29,9 @@ def _import_ray():
         from ray.util.collective import backend_registry, types
         from ray.util.collective.collective_group.base_collective_group import BaseGroup
     except ImportError as error:
-        raise ImportError("tutti.ray needs Ray with ray.util.collective.backend_registry, which cannot be imported "
-                          f"here ({error}). What to do: pip install --upgrade ray") from error
+        raise ImportError(with_advice("tutti.ray needs Ray with ray.util.collective.backend_registry, which cannot be "
+                                      f"imported here ({error})",
+                                      "pip install --upgrade ray")) from error
     return ray, internal_kv, backend_registry, types, BaseGroup
 
 
@@ -123,14 +124,15 @@ class TuttiGroup(BaseGroup):
 
     def _one_for_each_rank(self, tensor_list, tensor):
         if len(tensor_list) != 1:
-            raise ValueError(f"group '{self.group_name}', rank {self.rank}: got {len(tensor_list)} lists of tensors. "
-                             "What to do: pass one list, because tutti's groups have one tensor for each process")
+            raise ValueError(with_advice(f"group '{self.group_name}', rank {self.rank}: got {len(tensor_list)} lists "
+                                         "of tensors",
+                                         "pass one list, because tutti's groups have one tensor for each process"))
         found, shape = [_plain(x) for x in tensor_list[0]], tuple(tensor[0].shape)
         wrong = [tuple(x.shape) for x in found if tuple(x.shape) != shape]
         if len(found) != self.world_size or wrong:
-            raise ValueError(f"group '{self.group_name}', rank {self.rank}: the list has {len(found)} tensors, of "
-                             f"shapes {[tuple(x.shape) for x in found]}. What to do: pass {self.world_size} tensors "
-                             f"of shape {shape}, one for each rank")
+            raise ValueError(with_advice(f"group '{self.group_name}', rank {self.rank}: the list has {len(found)} "
+                                         f"tensors, of shapes {[tuple(x.shape) for x in found]}",
+                                         f"pass {self.world_size} tensors of shape {shape}, one for each rank"))
         return found
 
 
@@ -150,8 +152,8 @@ def _plain(x):
 def _single(tensors):
     """Ray passes each tensor in a list, which has one for each GPU of the process."""
     if len(tensors) != 1:
-        raise ValueError(f"tutti's groups have one tensor for each process, but got {len(tensors)}. What to do: use a "
-                         "process for each device, and the calls without _multigpu")
+        raise ValueError(with_advice(f"tutti's groups have one tensor for each process, but got {len(tensors)}",
+                                     "use a process for each device, and the calls without _multigpu"))
     return _plain(tensors[0])
 
 
@@ -212,8 +214,10 @@ def _published(key: str, group_name: str, rank: int) -> dict[str, str]:
             if place["job"] not in _known_jobs and _answers(place["store"]):
                 return place
         time.sleep(POLL_S)
-    raise TimedOutError(f"init of group '{group_name}': rank {rank}: rank 0 opened no store within {limit_s:g} s. What "
-                        "to do: create the group on rank 0 too, read the output of its actor, or raise TUTTI_TIMEOUT_MS",
+    raise TimedOutError(with_advice(f"init of group '{group_name}': rank {rank}: rank 0 opened no store within "
+                                    f"{limit_s:g} s",
+                                    "create the group on rank 0 too, read the output of its actor, or raise "
+                                    "TUTTI_TIMEOUT_MS"),
                         rank=0, operation="init")
 
 

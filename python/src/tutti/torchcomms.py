@@ -14,14 +14,15 @@ import hashlib
 import os
 from datetime import timedelta
 
+from ._errors import with_advice
 from .torch import build, torch
 
 try:
     from torchcomms._comms import TorchCommBackend, _is_backend_registered, register_backend
 except ImportError as error:
-    raise ImportError(f"tutti.torchcomms needs torchcomms, which cannot be imported here ({error}). What to do: install "
-                      "it from where its project publishes wheels (the package on PyPI is empty), or use tutti.torch "
-                      "without it") from error
+    raise ImportError(with_advice(f"tutti.torchcomms needs torchcomms, which cannot be imported here ({error})",
+                                  "install it from where its project publishes wheels (the package on "
+                                  "PyPI is empty), or use tutti.torch without it")) from error
 
 __all__ = ["NAME", "TuttiComm", "register"]
 
@@ -68,9 +69,10 @@ class TuttiComm(TorchCommBackend):
         if not ranks:
             return None
         if own not in ranks or len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(self.get_size())):
-            raise ValueError(f"tutti.torchcomms: split of '{self._name}' into '{name}' on rank {own}: the ranks are "
-                             f"{ranks}. What to do: pass different ranks of 0 to {self.get_size() - 1} with the calling "
-                             "rank among them, or none on a rank that is in no part")
+            raise ValueError(with_advice(f"tutti.torchcomms: split of '{self._name}' into '{name}' on rank {own}: the "
+                                         f"ranks are {ranks}",
+                                         f"pass different ranks of 0 to {self.get_size() - 1} with the calling rank "
+                                         "among them, or none on a rank that is in no part"))
         # Several parts may have one name at a time, and a rank counts its communicators of a job: a part is a job.
         job = f"{self._job}/{name}/{hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]}"
         part = type(self)()
@@ -150,8 +152,9 @@ class TuttiComm(TorchCommBackend):
     @property
     def _live(self):
         if self._group is None:
-            raise RuntimeError(f"tutti.torchcomms: the communicator '{self._name}' was not made, or finalize() has ended "
-                               "it. What to do: make one with torchcomms.new_comm(\"tutti\", …)")
+            raise RuntimeError(with_advice(f"tutti.torchcomms: the communicator '{self._name}' was not made, or "
+                                           "finalize() has ended it",
+                                           "make one with torchcomms.new_comm(\"tutti\", …)"))
         return self._group
 
     def _join(self, device, name, options, store, rank, size, job):
@@ -194,9 +197,9 @@ def _number(variables, name) -> int:
     for variable in variables:
         if os.environ.get(variable, "").isdecimal():
             return int(os.environ[variable])
-    raise RuntimeError(f"tutti.torchcomms: the communicator '{name}' cannot know this process' rank and the number of "
-                       f"ranks: none of {', '.join(variables)} is a number. What to do: start the ranks with torchrun, or set "
-                       f"{RANKS[0]} and {SIZES[0]}")
+    raise RuntimeError(with_advice(f"tutti.torchcomms: the communicator '{name}' cannot know this process' rank and "
+                                   f"the number of ranks: none of {', '.join(variables)} is a number",
+                                   f"start the ranks with torchrun, or set {RANKS[0]} and {SIZES[0]}"))
 
 
 def _store_of(options, name, rank, size):
@@ -205,9 +208,9 @@ def _store_of(options, name, rank, size):
         return options.store
     missing = [variable for variable in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(variable)]
     if missing:
-        raise RuntimeError(f"tutti.torchcomms: rank {rank} has no store for the communicator '{name}', as "
-                           f"{' and '.join(missing)} is not set. What to do: start the ranks with torchrun, or pass store= "
-                           "to new_comm")
+        raise RuntimeError(with_advice(f"tutti.torchcomms: rank {rank} has no store for the communicator '{name}', as "
+                                       f"{' and '.join(missing)} is not set",
+                                       "start the ranks with torchrun, or pass store= to new_comm"))
     place = (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], rank, size)
     if place not in _stores:
         limit = max(options.timeout, timedelta(seconds=1))

@@ -19,6 +19,8 @@ import logging
 import os
 import threading
 
+from .._errors import with_advice
+
 OLDEST_TORCH = (2, 4)
 
 
@@ -27,15 +29,15 @@ def _import_torch():
         import torch
         import torch.distributed as dist
     except ImportError as error:
-        raise ImportError(f"tutti.torch needs PyTorch, which cannot be imported here ({error}). What to do: "
-                          "pip install torch") from error
+        raise ImportError(with_advice(f"tutti.torch needs PyTorch, which cannot be imported here ({error})",
+                                      "pip install torch")) from error
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST_TORCH:
-        raise ImportError(f"tutti.torch needs PyTorch 2.4 or newer, but this is {torch.__version__}. What to do: "
-                          "pip install --upgrade torch")
+        raise ImportError(with_advice(f"tutti.torch needs PyTorch 2.4 or newer, but this is {torch.__version__}",
+                                      "pip install --upgrade torch"))
     if not dist.is_available():
-        raise ImportError(f"this PyTorch ({torch.__version__}) was built without torch.distributed. What to do: "
-                          "install a build that has it")
+        raise ImportError(with_advice(f"this PyTorch ({torch.__version__}) was built without torch.distributed",
+                                      "install a build that has it"))
     return torch, dist, version
 
 
@@ -98,8 +100,9 @@ def _settings(options) -> dict[str, str]:
     if options is None:
         return {}
     if not isinstance(options, dict):
-        raise TypeError(f"pg_options for the backend tutti is a {type(options).__name__}, not a dict of settings. "
-                        "What to do: pass a tutti.torch.Options")
+        raise TypeError(with_advice(f"pg_options for the backend tutti is a {type(options).__name__}, not a dict of "
+                                    "settings",
+                                    "pass a tutti.torch.Options"))
     return texts(options)
 
 
@@ -150,8 +153,9 @@ def _take_the_name_gloo() -> None:
         dist.Backend._ensure_backend_registered("gloo")  # otherwise torch does it at a group's first use
     builtin = plugins.get("GLOO")
     if builtin is None:
-        raise RuntimeError(f"install: torch {torch.__version__} does not let another backend take the name gloo. "
-                           "What to do: use torch 2.14 or newer, the name tutti, or install(as_default=True)")
+        raise RuntimeError(with_advice(f"install: torch {torch.__version__} does not let another backend take the "
+                                       "name gloo",
+                                       "use torch 2.14 or newer, the name tutti, or install(as_default=True)"))
     dist.Backend.register_backend(BUILTIN_GLOO, *builtin, devices=dist.Backend.backend_capability["gloo"],
                                   _backend_type=kind)
     # Torch tells devices by this type: a group of type gloo is for tensors in host memory.
@@ -188,10 +192,10 @@ def backend_of(group=None):
     """
     group = group or dist.group.WORLD
     if group is None:
-        raise ValueError("there is no group: init_process_group has not been called. What to do: call "
-                         "torch.distributed.init_process_group(\"tutti\") before")
+        raise ValueError(with_advice("there is no group: init_process_group has not been called",
+                                     "call torch.distributed.init_process_group(\"tutti\") before"))
     if group == dist.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("this rank is not in the group. What to do: make the call on the group's ranks only")
+        raise ValueError(with_advice("this rank is not in the group", "make the call on the group's ranks only"))
     found = []
     for device in ("cpu", "cuda"):
         try:
@@ -219,7 +223,7 @@ def dump(path: str | os.PathLike, group=None, format: str = "json") -> None:
     and newer have that program. ValueError: another format, or a prefix from which that program cannot tell the rank.
     """
     if format not in ("json", "torch"):
-        raise ValueError(f"dump: unknown format {format!r}. What to do: pass format=\"json\" or format=\"torch\"")
+        raise ValueError(with_advice(f"dump: unknown format {format!r}", "pass format=\"json\" or format=\"torch\""))
     backend = backend_of(group)
     if format == "torch":
         _flight.write(path, group or dist.group.WORLD, lambda fd: build().dump(backend, fd),

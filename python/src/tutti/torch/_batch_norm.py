@@ -8,6 +8,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm, _LazyNormBase
 
+from .._errors import with_advice
+
 
 def _statistics(x):
     """(elements per channel, mean, sum of squared differences from the mean), in double, without cancellation."""
@@ -31,9 +33,9 @@ def _joined(x, group):
     dist.all_reduce(message, group=group)
     total = int(message[-1])
     if total < 2:
-        raise ValueError("batch-norm in training needs more than one value per channel, but all "
-                         f"{dist.get_world_size(group)} ranks together have {total}. What to do: use a larger batch, "
-                         "or call eval() on the layer")
+        raise ValueError(with_advice("batch-norm in training needs more than one value per channel, but all "
+                                     f"{dist.get_world_size(group)} ranks together have {total}",
+                                     "use a larger batch, or call eval() on the layer"))
     mean = message[:channels] / total
     return total, mean, (message[channels:-1] / total - mean * mean).clamp_(min=0)
 
@@ -96,11 +98,13 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, input):  # noqa: A002, torch's name
         if input.dim() < 2 or input.shape[1] != self.num_features:
-            raise ValueError(f"SyncBatchNorm expected (N, {self.num_features}, …), got {tuple(input.shape)}. What to "
-                             f"do: pass an input of {self.num_features} channels")
+            raise ValueError(with_advice(f"SyncBatchNorm expected (N, {self.num_features}, …), got "
+                                         f"{tuple(input.shape)}",
+                                         f"pass an input of {self.num_features} channels"))
         if input.device.type != "cpu":
-            raise ValueError(f"tutti.torch.SyncBatchNorm is for host memory, but the input is on {input.device}. "
-                             "What to do: use torch.nn.SyncBatchNorm for devices")
+            raise ValueError(with_advice("tutti.torch.SyncBatchNorm is for host memory, but the input is on "
+                                         f"{input.device}",
+                                         "use torch.nn.SyncBatchNorm for devices"))
 
     def _momentum(self) -> float:
         if self.num_batches_tracked is None:
@@ -130,8 +134,8 @@ class SyncBatchNorm(_BatchNorm):
 
 def _converted(old, process_group):
     if isinstance(old, _LazyNormBase):
-        raise ValueError(f"{type(old).__name__} does not know its number of channels yet. What to do: run the model "
-                         "once before you convert it")
+        raise ValueError(with_advice(f"{type(old).__name__} does not know its number of channels yet",
+                                     "run the model once before you convert it"))
     new = SyncBatchNorm(old.num_features, old.eps, old.momentum, old.affine, old.track_running_stats, process_group,
                         device="meta")
     for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):

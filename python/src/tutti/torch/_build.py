@@ -25,6 +25,7 @@ import time
 
 import torch
 
+from .._errors import with_advice
 from .._paths import INCLUDE, LIBRARY
 from . import _recipe
 from ._recipe import NAME, OPTIONS
@@ -47,16 +48,16 @@ def _compiler() -> list[str]:
     if given := os.environ.get("CXX"):
         words = shlex.split(given)
         if not words or shutil.which(words[0]) is None:
-            raise BuildError(f"tutti.torch has to be compiled once for torch {torch.__version__}, but the compiler "
-                             f"that CXX names ({given!r}) was not found. What to do: install it, set CXX to another "
-                             "C++20 compiler, or unset CXX")
+            raise BuildError(with_advice(f"tutti.torch has to be compiled once for torch {torch.__version__}, but the "
+                                         f"compiler that CXX names ({given!r}) was not found",
+                                         "install it, set CXX to another C++20 compiler, or unset CXX"))
         return words
     for name in COMPILERS:
         if path := shutil.which(name):
             return [path]
-    raise BuildError(f"tutti.torch has to be compiled once for torch {torch.__version__}, but there is no C++ compiler "
-                     f"here (looked for {', '.join(COMPILERS)}). What to do: install one, for example with "
-                     "'apt-get install g++', or set CXX to one")
+    raise BuildError(with_advice(f"tutti.torch has to be compiled once for torch {torch.__version__}, but there is no "
+                                 f"C++ compiler here (looked for {', '.join(COMPILERS)})",
+                                 "install one, for example with 'apt-get install g++', or set CXX to one"))
 
 
 def _flags() -> list[str]:
@@ -68,8 +69,9 @@ def _flags() -> list[str]:
                                    "install them (Debian: apt-get install python3-dev)"),
                                   (INCLUDE / "tutti/tutti.h", "tutti", "reinstall tutti")):
         if not header.is_file():
-            raise BuildError(f"tutti.torch has to be compiled once, but the headers of {owner} are missing: there is "
-                             f"no {header}. What to do: {advice}")
+            raise BuildError(with_advice(f"tutti.torch has to be compiled once, but the headers of {owner} are "
+                                         f"missing: there is no {header}",
+                                         f"{advice}"))
     flags = _recipe.flags(cxx11_abi=torch._C._GLIBCXX_USE_CXX11_ABI, torch=include, python=python, sources=SOURCES,
                           tutti=INCLUDE)
     # pybind11 of older versions of torch shares its types only between modules that agree on these.
@@ -134,7 +136,7 @@ def _cache() -> pathlib.Path:
         try:
             _make(folder)
             if not (_is_trusted(folder) and _is_held(folder)):
-                problems.append(f"{folder} belongs to or can be written by somebody else")
+                problems.append(f"{folder} belongs to or can be written by another user")
             elif not os.access(folder, os.W_OK | os.X_OK):
                 problems.append(f"{folder} cannot be written to")
             elif not _is_executable(folder):
@@ -143,8 +145,8 @@ def _cache() -> pathlib.Path:
                 return folder
         except OSError as error:
             problems.append(f"{folder}: {error.strerror}")
-    raise BuildError("tutti.torch found no folder for its compiled backend: " + "; ".join(problems)
-                     + ". What to do: set TUTTI_CACHE_DIR to a folder that only you can write to")
+    raise BuildError(with_advice("tutti.torch found no folder for its compiled backend: " + "; ".join(problems),
+                                 "set TUTTI_CACHE_DIR to a folder that only you can write to"))
 
 
 def _is_built(path: pathlib.Path) -> bool:
@@ -222,11 +224,12 @@ def _why(done: subprocess.CompletedProcess, folder: pathlib.Path) -> str | None:
     text = done.stdout + done.stderr
     for sign in NO_ROOM:
         if sign in text:
-            return (f"{sign}: {folder}, or {tempfile.gettempdir()}, where compilers keep their own files, is full. "
-                    "What to do: free space there, or name other folders with TUTTI_CACHE_DIR and TMPDIR")
+            return with_advice(f"{sign}: {folder}, or {tempfile.gettempdir()}, where compilers keep their own files, "
+                               "is full",
+                               "free space there, or name other folders with TUTTI_CACHE_DIR and TMPDIR")
     if done.returncode < 0 or re.search(r"Killed signal|terminated with signal 9|\bKilled\b", text):
-        return ("the compiler was killed, most likely for lack of memory. What to do: give it about 2 GiB, or compile "
-                "on another machine with the same torch")
+        return with_advice("the compiler was killed, most likely for lack of memory",
+                           "give it about 2 GiB, or compile on another machine with the same torch")
     return None
 
 
@@ -253,13 +256,14 @@ def _compile(path: pathlib.Path) -> None:
             if why := _why(done, path.parent):
                 raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__}: {why}")
             errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-            raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__} with {compiler[0]}:\n"
-                             + "\n".join(errors[:TAIL_LINES]) + f"\nThe whole log is in {log}. What to do: use a "
-                             "compiler that knows C++20 (GCC 11, Clang 14 or newer; CXX names it)")
+            raise BuildError(with_advice(
+                f"tutti.torch could not be compiled for torch {torch.__version__} with {compiler[0]}:\n"
+                + "\n".join(errors[:TAIL_LINES]) + f"\nThe whole log is in {log}",
+                "use a compiler that knows C++20 (GCC 11, Clang 14 or newer; CXX names it)"))
         if missing := _lacks(built):
-            raise BuildError(f"tutti.torch was compiled for torch {torch.__version__}, but the last {missing} bytes of "
-                             f"the library are missing. What to do: free space in {path.parent}, or name another "
-                             "folder with TUTTI_CACHE_DIR")
+            raise BuildError(with_advice(f"tutti.torch was compiled for torch {torch.__version__}, but the last "
+                                         f"{missing} bytes of the library are missing",
+                                         f"free space in {path.parent}, or name another folder with TUTTI_CACHE_DIR"))
         built.chmod(0o755)  # the linker applies the umask
         with open(built, "rb") as file:
             os.fsync(file)  # after a crash of the machine, the file is complete or missing
@@ -292,8 +296,9 @@ def prebuilt() -> pathlib.Path | None:
 def _build(path: pathlib.Path) -> None:
     _make(path.parent)
     if not _is_trusted(path.parent):
-        raise BuildError(f"{path.parent}, the folder of the compiled backend, belongs to or can be written by "
-                         "somebody else. What to do: remove it, or name another folder with TUTTI_CACHE_DIR")
+        raise BuildError(with_advice(f"{path.parent}, the folder of the compiled backend, belongs to or can be "
+                                     "written by another user",
+                                     "remove it, or name another folder with TUTTI_CACHE_DIR"))
     with _locked(path.parent):
         if not _is_built(path):
             _compile(path)
@@ -312,11 +317,12 @@ def load():
         if not _is_built(path):
             _build(path)
     except OSError as error:
-        raise BuildError(f"tutti.torch cannot be built in {path.parent}: {error}. What to do: name another folder with "
-                         "TUTTI_CACHE_DIR") from error
+        raise BuildError(with_advice(f"tutti.torch cannot be built in {path.parent}: {error}",
+                                     "name another folder with TUTTI_CACHE_DIR")) from error
     try:
         return _import(path)
     except ImportError as error:
-        raise BuildError(f"tutti.torch was compiled for torch {torch.__version__} and cannot be loaded: {error}. "
-                         f"What to do: remove {path.parent} and start again, if torch or the compiler changed "
-                         "since") from error
+        raise BuildError(with_advice(f"tutti.torch was compiled for torch {torch.__version__} and cannot be loaded: "
+                                     f"{error}",
+                                     f"remove {path.parent} and start again, if torch or the compiler "
+                                     "changed since")) from error

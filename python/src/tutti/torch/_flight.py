@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from .._errors import with_advice
 from . import TORCH
 
 #: The format's version in torch 2.9 to 2.15. The analyser refuses a folder whose files have different versions.
@@ -108,9 +109,9 @@ def write(path, group, dump, library) -> None:
     prefix = os.fsdecode(path)
     name = os.path.basename(prefix)
     if not re.fullmatch(r"(?s)(.*([^\W\d]|-))?", name):
-        raise ValueError(f"dump: torch's analyser takes the digits at the end of a file's name for the rank, but it "
-                         f"cannot tell them from {name!r}. What to do: end the path in a letter, '_' or '-', for "
-                         f"example {name + '_'!r}")
+        raise ValueError(with_advice("dump: torch's analyser takes the digits at the end of a file's name for the "
+                                     f"rank, but it cannot tell them from {name!r}",
+                                     f"end the path in a letter, '_' or '-', for example {name + '_'!r}"))
     with tempfile.TemporaryFile(buffering=0) as file:
         dump(file.fileno())
         file.seek(0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from .._errors import with_advice
+
 #: The most bytes of tensors that are sent together: larger buckets would only need more memory.
 BUCKET_BYTES = 25 << 20
 
@@ -26,8 +28,8 @@ def buckets_of(tensors, limit=BUCKET_BYTES):
 def _together(tensors, group, issue, write=True):
     """Calls issue to start an operation on each bucket, as one flat tensor, and writes the results back."""
     if dist.get_rank(group) < 0:
-        raise ValueError("this rank is not in the group of the replicas. What to do: make the call on the group's "
-                         "ranks only")
+        raise ValueError(with_advice("this rank is not in the group of the replicas",
+                                     "make the call on the group's ranks only"))
     under_way = []
     for bucket in buckets_of(tensors):
         alone = len(bucket) == 1 and bucket[0].is_contiguous()
@@ -65,7 +67,7 @@ def sync_buffers(model: torch.nn.Module, how: str = "mean", group=None) -> None:
     Collective: every rank has the same buffers. Small ones are sent together.
     """
     if how not in ("mean", "broadcast"):
-        raise ValueError(f"sync_buffers: unknown how={how!r}. What to do: pass how='mean' or how='broadcast'")
+        raise ValueError(with_advice(f"sync_buffers: unknown how={how!r}", "pass how='mean' or how='broadcast'"))
     buffers = list(model.buffers())
     averaged = [buffer for buffer in buffers if how == "mean" and _can_be_averaged(buffer)]
     average(averaged, group)
@@ -95,8 +97,8 @@ class LocalSGD(torch.optim.Optimizer):
 
     def __init__(self, optimizer: torch.optim.Optimizer, k: int, group=None):  # noqa: super().__init__ makes a state
         if int(k) != k or k < 1:
-            raise ValueError(f"LocalSGD: k is {k!r}, but LocalSGD averages every k-th step. What to do: pass a whole "
-                             "number of 1 or more")
+            raise ValueError(with_advice(f"LocalSGD: k is {k!r}, but LocalSGD averages every k-th step",
+                                         "pass a whole number of 1 or more"))
         self.optimizer = optimizer
         self.k = int(k)
         self.group = group
@@ -107,8 +109,9 @@ class LocalSGD(torch.optim.Optimizer):
         parameters = [parameter for part in self.param_groups for parameter in part["params"]]
         for parameter in parameters:
             if hasattr(parameter, "device_mesh"):
-                raise TypeError("LocalSGD averages whole parameters, but this model's are sharded (DTensor). What to "
-                                "do: use a model without sharded parameters")
+                raise TypeError(with_advice("LocalSGD averages whole parameters, but this model's are sharded "
+                                            "(DTensor)",
+                                            "use a model without sharded parameters"))
         return parameters
 
     @property
@@ -165,5 +168,5 @@ class LocalSGD(torch.optim.Optimizer):
         self.optimizer.load_state_dict(state)
 
     def __getstate__(self):
-        raise TypeError("a LocalSGD belongs to a process group and cannot be copied or pickled. What to do: save its "
-                        "state_dict()")
+        raise TypeError(with_advice("a LocalSGD belongs to a process group and cannot be copied or pickled",
+                                    "save its state_dict()"))

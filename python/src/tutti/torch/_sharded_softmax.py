@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
+from .._errors import with_advice
+
 
 def shard_range(classes: int, shards: int, shard: int) -> tuple[int, int]:
     """(first class, number of classes) of a shard: (classes + shards - 1) // shards, the last shards fewer or none."""
@@ -36,8 +38,9 @@ def _counting(labels, counts, layer):
     if wrong.any():
         place = int(wrong.nonzero()[0])
         owner = next(r for r in range(layer.size) if place < sum(counts[:r + 1]))
-        raise ValueError(f"a label of rank {owner} is {int(labels[place])}, out of range. What to do: pass labels from "
-                         f"0 to {layer.classes - 1}, or {layer.ignore} to ignore a sample")
+        raise ValueError(with_advice(f"a label of rank {owner} is {int(labels[place])}, out of range",
+                                     f"pass labels from 0 to {layer.classes - 1}, or {layer.ignore} to ignore a "
+                                     "sample"))
     return labels != layer.ignore
 
 
@@ -120,8 +123,8 @@ class ShardedSoftmax(torch.nn.Module):
                  input_gradient_scale: float = 1.0, dtype=None):
         super().__init__()
         if in_features < 1 or classes < 1:
-            raise ValueError(f"ShardedSoftmax: in_features is {in_features} and classes is {classes}. What to do: pass "
-                             "1 or more of both")
+            raise ValueError(with_advice(f"ShardedSoftmax: in_features is {in_features} and classes is {classes}",
+                                         "pass 1 or more of both"))
         self.in_features, self.classes = in_features, classes
         self._layer = _Layer(group, classes, ignore_index, input_gradient_scale)
         self.first, self.rows = self._layer.first, self._layer.rows
@@ -144,9 +147,9 @@ class ShardedSoftmax(torch.nn.Module):
     def forward(self, x, labels):
         """x: (N, in_features); labels: (N,) of int64. Returns the loss, without dimensions."""
         if x.dim() != 2 or x.shape[1] != self.in_features or labels.shape != x.shape[:1]:
-            raise ValueError(f"ShardedSoftmax expected features (N, {self.in_features}) and labels (N,), got "
-                             f"{tuple(x.shape)} and {tuple(labels.shape)}. What to do: pass one row of features and "
-                             "one label for each sample")
+            raise ValueError(with_advice(f"ShardedSoftmax expected features (N, {self.in_features}) and labels (N,), "
+                                         f"got {tuple(x.shape)} and {tuple(labels.shape)}",
+                                         "pass one row of features and one label for each sample"))
         with torch.autocast(x.device.type, enabled=False):
             return _CrossEntropy.apply(x.to(self.weight.dtype), labels.to(torch.int64), self.weight, self.bias,
                                        self._layer)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from .._errors import with_advice
 from . import (AbortedError, Error, Options, PeerLostError, RevokedError, TimedOutError, _devices, _settings,
                backend_of, build, last_error, torch)
 
 try:
     from torchft.process_group import ProcessGroupWrapper
 except ImportError as error:
-    raise ImportError(f"tutti.torch.ft needs torchft, which cannot be imported here ({error}). What to do: pip install "
-                      "torchft") from error
+    raise ImportError(with_advice(f"tutti.torch.ft needs torchft, which cannot be imported here ({error})",
+                                  "pip install torchft")) from error
 
 __all__ = ["ProcessGroupTutti"]
 
