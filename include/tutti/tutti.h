@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 #define TUTTI_VERSION_MAJOR 0
-#define TUTTI_VERSION_MINOR 1
+#define TUTTI_VERSION_MINOR 2
 #define TUTTI_VERSION_PATCH 0
 
 typedef struct tutti_comm tutti_comm;       /**< a communicator: this rank's place in a group */
@@ -132,7 +132,7 @@ typedef struct {
 
 /* ---- the library ----------------------------------------------------------------------------- */
 
-/** "0.1.0": the version of the linked library, not of this header. */
+/** "0.2.0": the version of the linked library, not of this header. */
 TUTTI_API const char* tutti_version(void);
 /** A short name for a status: "peer lost". Never NULL. */
 TUTTI_API const char* tutti_status_string(tutti_status status);

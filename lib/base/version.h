@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-/// "0.1.0"; a literal, so it ends with a zero.
+/// "0.2.0"; a literal, so it ends with a zero.
 std::string_view version();
 
 }  // namespace tutti

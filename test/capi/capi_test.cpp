@@ -141,7 +141,7 @@ TEST_CASE("capi: what is not changed comes back from float32, and ties go to eve
 }
 
 TEST_CASE("capi: names and sizes of everything that has a number") {
-    REQUIRE(std::string(tutti_version()) == "0.1.0");
+    REQUIRE(std::string(tutti_version()) == "0.2.0");
     REQUIRE(tutti_dtype_size(TUTTI_BFLOAT16) == 2);
     REQUIRE(tutti_dtype_size(99) == 0);
     REQUIRE(std::string(tutti_dtype_name(TUTTI_FLOAT8_E4M3)) == "float8_e4m3");
