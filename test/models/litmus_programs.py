@@ -6,8 +6,8 @@ allow a forbidden outcome, which shows that the code needs its order. Otherwise 
 `spare`: another program needs the stronger one, or it is the default. `instead` is another event in the place of this
 one, or LEFT_OUT; it must allow a forbidden outcome, too.
 
-An event's `at` is a key of CODE. An event without one is no access of the code: it prepares a value, or stands for the
-kernel's order of a write and a read of an eventfd.
+An event's `at` is a key of CODE (litmus_code.py). An event without one is no access of the code: it prepares a value,
+or stands for the kernel's order of a write and a read of an eventfd.
 """
 import collections
 
@@ -17,145 +17,6 @@ from memory_model import ACQ, ACQ_REL, PLAIN, REL, RLX, SC, R, U, W
 Litmus = collections.namedtuple("Litmus", "name place threads forbidden")
 LEFT_OUT = "left out"
 ANY = (REL, ACQ, ACQ_REL, RLX)  # spare: the access is needed, with any order
-
-MAPPED = "lib/transport/mapped/mapped_channel.cpp"
-FLOW = "lib/transport/posted/flow.h"
-RECEIVE = "lib/fabric/receive.cpp"
-FLAT = "transports/shm/flat.cpp"
-GROUP = "transports/shm/flat_group.cpp"
-POOL = "lib/transport/mapped/channel_pool.cpp"
-SEGMENTS = "lib/transport/mapped/segments.cpp"
-REQUEST = "lib/run/request.cpp"
-RECORDER = "lib/record/recorder.cpp"
-# Each access: its file, a regular expression, and how often this matches there. The memory order in the expression, or
-# sequentially consistent if there is none, must be that of the events that name the access.
-CODE = {
-    "reader_sleeps=": (MAPPED, r"reader_sleeps\.store\(on \? 1 : 0, std::memory_order_seq_cst\)", 1),
-    "reader_sleeps": (MAPPED, r"reader_sleeps\.load\(std::memory_order_seq_cst\) != 0\) peer_\.doorbell->ring", 1),
-    "writer_sleeps=": (MAPPED, r"writer_sleeps\.store\(on \? 1 : 0, std::memory_order_seq_cst\)", 1),
-    "writer_sleeps": (MAPPED, r"writer_sleeps\.load\(std::memory_order_seq_cst\) != 0\) peer_\.doorbell->ring", 1),
-    "turn= published": (MAPPED, r"turn\.store\(position_ \+ 1, std::memory_order_seq_cst\)", 1),
-    "turn= released": (MAPPED, r"turn\.store\(position_ \+ mapped_cells, std::memory_order_seq_cst\)", 1),
-    "turn in has_message": (MAPPED, r"turn\.load\(std::memory_order_seq_cst\) == position_ \+ 1", 1),
-    "turn in can_push": (MAPPED, r"turn\.load\(std::memory_order_seq_cst\) == position_;", 1),
-    "turn in mapped_cells_home": (MAPPED, r"turn\.load\(std::memory_order_acquire\) != p\)", 1),
-    "reader_closed=": (MAPPED, r"reader_closed\.store\(1, std::memory_order_release\)", 1),
-    "reader_closed": (MAPPED, r"reader_closed\.load\(std::memory_order_acquire\)", 1),
-    "loan= idle": (POOL, r"space\.loan\.store\(Loan::idle, std::memory_order_release\)", 1),
-    "loan= left": (POOL, r"user\.loan\.store\(Loan::idle, std::memory_order_release\)", 1),
-    "loan examined": (POOL, r"compare_exchange_strong\(idle, Loan::examined, std::memory_order_acquire,", 1),
-    "loan used": (POOL, r"compare_exchange_strong\(idle, Loan::used, std::memory_order_acquire,", 1),
-    "count_=": (SEGMENTS, r"count_\.store\(index \+ 1, std::memory_order_release\)", 1),
-    "count_": (SEGMENTS, r"place\.segment >= count_\.load\(std::memory_order_acquire\)", 1),
-    "gone=": ("transports/shm/host_peers.cpp", r"gone\.store\(true, std::memory_order_release\)", 3),
-    "gone": (MAPPED, r"gone = peer_\.life->gone\.load\(std::memory_order_acquire\)", 1),
-    "left|": (GROUP, r"left\.fetch_or\(uint64_t\{1\} << rank, std::memory_order_acq_rel\)", 1),
-    "left": (GROUP, r"left\.load\(std::memory_order_acquire\)", 1),
-    "sleepers_++": ("lib/wait/waiting.h", r"sleepers_\.fetch_add\(1\)", 1),
-    "sleepers_": ("lib/wait/waiting.h", r"sleepers_\.load\(std::memory_order_seq_cst\)", 1),
-    "pending_++": ("lib/wait/waiting.h", r"pending_\.fetch_add\(1\)", 1),
-    "pending_": ("lib/wait/waiting.h", r"pending_\.load\(\)", 1),
-    "pending_ in sleep": ("lib/wait/waiting.h",
-                          r"sleepers_\.fetch_add\(1\);(\s*//.*)*\s*static_cast<void>\(pending\(\)\);", 1),
-    "code= published": ("lib/run/publish.h", r"request\.code\.store\(code, std::memory_order_seq_cst\)", 1),
-    "code in done": ("lib/run/request.h", r"code\.load\(std::memory_order_seq_cst\)", 1),
-    "queued=": ("lib/run/streams.h", r"queued\.store\(.*std::memory_order_relaxed\)", 1),
-    "queued": ("lib/run/streams.cpp", r"queued\.load\(std::memory_order_relaxed\) == 0", 4),
-    "owner taken": ("lib/wait/owner.h", r"taken_\.exchange\(true, std::memory_order_seq_cst\)", 1),
-    "owner given": ("lib/wait/owner.h", r"taken_\.store\(false, std::memory_order_seq_cst\)", 1),
-    "alarm=": ("lib/control/failure_protocol.cpp", r"alarm_\.store\(true, std::memory_order_seq_cst\)", 3),
-    "alarm": ("lib/control/failure_protocol.h", r"alarm_\.load\(std::memory_order_seq_cst\)", 1),
-    "asked_++": ("lib/run/streams.cpp", r"asked_\.fetch_add\(1, std::memory_order_seq_cst\)", 1),
-    "asked_": ("lib/run/streams.cpp", r"asked_\.load\(std::memory_order_seq_cst\)", 1),
-    "waiters_ -": ("lib/wait/wakeups.h", r"waiters_\.fetch_add\(change\)", 1),
-    "waiters_": ("lib/wait/wakeups.cpp", r"unsent_ > 0 && waiters_ == 0;", 1),
-    "unsent_ in returns": ("lib/wait/wakeups.h", r"unsent_\.load\(std::memory_order_seq_cst\) > 0", 1),
-    "unsent_++": ("transports/tcp/socket.cpp", r"unsent_count_->fetch_add\(is \? 1 : -1\)", 1),
-    "unsent_ in sleep_idle": ("lib/wait/wakeups.cpp", r"sends = unsent_ > 0", 1),
-    "sends_unsent_": ("lib/wait/wakeups.cpp", r"if \(!sends_unsent_ && ", 1),
-    "sends_unsent_=": ("lib/wait/wakeups.cpp", r"sends_unsent_ = false;", 1),
-    "dozing_=": ("lib/wait/wakeups.h", r"dozing_ = true;", 1),
-    "dozing_": ("lib/wait/wakeups.cpp", r"called > 0 && dozing_\)", 1),
-    "service_woken_ set": ("lib/wait/wakeups.cpp", r"service_woken_\.exchange\(true\)", 1),
-    "service_woken_ clear": ("lib/wait/wakeups.h", r"service_woken_ = false;", 1),
-    "claims_=": ("lib/wait/handover.h", r"claims_\.store\(0\)", 1),
-    "claims_": ("lib/wait/handover.h", r"claims_\.load\(\)", 1),
-    "Sleeper=": ("lib/wait/sleeper.h", r"thread_\.store\(.*std::memory_order_seq_cst\)", 1),
-    "Sleeper": ("lib/wait/sleeper.h", r"thread_\.load\(std::memory_order_seq_cst\)", 1),
-    "polling_ taken": ("lib/wait/reactor.cpp", r"polling_\.exchange\(true, std::memory_order_acquire\)", 1),
-    "polling_=": ("lib/wait/reactor.cpp", r"polling_\.store\(false, std::memory_order_seq_cst\)", 1),
-    "polling_": ("lib/wait/reactor.cpp", r"polling_\.load\(std::memory_order_seq_cst\)", 1),
-    "beside_++": ("lib/wait/reactor.cpp", r"beside_\.fetch_add\(1, std::memory_order_seq_cst\)", 1),
-    "beside_": ("lib/wait/reactor.cpp", r"beside_\.load\(std::memory_order_seq_cst\)", 1),
-    "unsent=": ("lib/fabric/flat_group.cpp", r"unsent\.store\(.*std::memory_order_release\)", 1),
-    "unsent": ("lib/fabric/boards.cpp", r"unsent = stream\.unsent\.load\(std::memory_order_acquire\)", 1),
-    "unsent= sent": ("lib/fabric/boards.cpp", r"unsent\.store\(left, std::memory_order_release\)", 1),
-    "unsent in has_sent": ("lib/fabric/flat_group.cpp", r"unsent\.load\(std::memory_order_acquire\)", 1),
-    "added_ set": ("lib/fabric/boards.h", r"added_\.exchange\(true, std::memory_order_seq_cst\)", 1),
-    "added_ taken": ("lib/fabric/boards.h", r"added_\.exchange\(false, std::memory_order_seq_cst\)", 1),
-    "added_": ("lib/fabric/boards.h", r"added_\.load\(std::memory_order_seq_cst\)", 1),
-    "board turn=": ("lib/fabric/boards.cpp", r"turn\.store\(turn, std::memory_order_release\)", 1),
-    "board turn": ("lib/fabric/slot_board.h", r"turn\.load\(std::memory_order_acquire\)", 1),
-    "examined_=": ("lib/transport/posted/cells.cpp", r"examined_\.store\(true, std::memory_order_seq_cst\)", 1),
-    "examined_= over": ("lib/transport/posted/cells.cpp", r"examined_\.store\(false, std::memory_order_seq_cst\)", 1),
-    "examined_": ("lib/transport/posted/cells.cpp", r"examined_\.load\(std::memory_order_seq_cst\)", 1),
-    "free_ taken from": ("lib/transport/posted/cells.cpp", r"free_\.fetch_and\(~bit, std::memory_order_acq_rel\)", 1),
-    "free_ again": ("lib/transport/posted/cells.cpp", r"free_\.load\(std::memory_order_acquire\)", 1),
-    "free_ given": ("lib/transport/posted/cells.h", r"free_\.fetch_or\(1U << cell, std::memory_order_release\)", 1),
-    "free_": ("lib/transport/posted/cells.h", r"free_\.load\(std::memory_order_acquire\)", 2),
-    "free_ claimed": ("lib/transport/posted/cells.h",
-                      r"free_\.compare_exchange_weak\(.*std::memory_order_acquire\)", 1),
-    "newest_ added": ("lib/transport/posted/ready_list.h",
-                      r"newest_\.compare_exchange_weak\(top, &flow, std::memory_order_seq_cst\)", 1),
-    "newest_ taken": ("lib/transport/posted/ready_list.h",
-                      r"newest_\.exchange\(nullptr, std::memory_order_seq_cst\)", 1),
-    "newest_": ("lib/transport/posted/ready_list.h", r"newest_\.load\(std::memory_order_seq_cst\)", 1),
-    "ready set": ("lib/transport/posted/ready_list.h", r"ready\.exchange\(true, std::memory_order_seq_cst\)", 2),
-    "ready=": ("lib/transport/posted/ready_list.h", r"ready\.store\(false, std::memory_order_seq_cst\)", 1),
-    "pushed=": ("lib/transport/posted/flow_sender.h", r"pushed\.store\(position \+ 1, std::memory_order_seq_cst\)", 1),
-    "pushed in tcp": ("transports/tcp/send.cpp", r"pushed\.load\(std::memory_order_seq_cst\)", 1),
-    "pushed in fabric": ("lib/fabric/send.cpp", r"pushed\.load\(std::memory_order_seq_cst\)", 1),
-    "allowed=": (FLOW, r"allowed\.store\(now, std::memory_order_seq_cst\)", 1),
-    "allowed": ("lib/transport/posted/flow_sender.h", r"allowed\.load\(std::memory_order_seq_cst\)", 1),
-    "released=": ("lib/transport/posted/flow_receiver.h",
-                  r"in\.released\.store\(.*\s*std::memory_order_seq_cst\)", 1),
-    "released": (FLOW, r"released\.load\(std::memory_order_seq_cst\)", 1),
-    "begun=": ("transports/tcp/receive.cpp", r"begun\.store\(position \+ 1, std::memory_order_seq_cst\)", 1),
-    "begun++": (RECEIVE, r"begun\.fetch_add\(1, std::memory_order_seq_cst\)", 1),
-    "begun": (FLOW, r"begun\.load\(std::memory_order_seq_cst\)", 1),
-    "offer=": (FLOW, r"state_\.store\(State::open, std::memory_order_seq_cst\)", 1),
-    "offer": (FLOW, r"state_\.load\(std::memory_order_seq_cst\) != state", 1),
-    "offer taken": (FLOW, r"state_\.compare_exchange_strong\(state, State::taken\)", 1),
-    "offer cleared": (FLOW, r"state_\.store\(State::none, std::memory_order_release\)", 1),
-    "offer withdrawn": (FLOW, r"state_\.compare_exchange_strong\(state, State::none\)", 1),
-    "announced=": (RECEIVE, r"state\.store\(State::announced, std::memory_order_seq_cst\)", 1),
-    "announced": ("lib/fabric/flow.h", r"state\.load\(std::memory_order_seq_cst\) == State::announced", 1),
-    "flat turn=": (FLAT, r"turn\.store\(run\.turn, std::memory_order_seq_cst\)", 1),
-    "flat turn": ("lib/transport/flat/flat_operation.h", r"turn\.load\(std::memory_order_seq_cst\) != run\.turn", 1),
-    "flat sleepers|": (FLAT, r"sleepers_\.fetch_or\(bit, std::memory_order_seq_cst\)", 1),
-    "flat sleepers&": (FLAT, r"sleepers_\.fetch_and\(~bit, std::memory_order_seq_cst\)", 1),
-    "flat sleepers": (FLAT, r"sleepers_\.load\(std::memory_order_seq_cst\)", 1),
-    "fd_=": (REQUEST, r"fd_\.compare_exchange_strong\(fd, made\.get\(\)\)", 1),
-    "fd_": (REQUEST, r"fd = fd_\.load\(\); fd != no_fd\) ring_event_fd\(fd\)", 1),
-    "fired_=": (REQUEST, r"fired_\.store\(true\)", 1),
-    "fired_": (REQUEST, r"if \(fired_\.load\(\)\)", 1),
-    "hook_ closed": (REQUEST, r"hook_\.exchange\(&closed_hook\)", 1),
-    "hook_ set": (REQUEST, r"hook_\.compare_exchange_strong\(expected, hook\.get\(\)\)", 1),
-    "code_=": (REQUEST, r"code_\.store\(code\)", 1),
-    "code_": (REQUEST, r"call\(\*hook, code_\.load\(\)\)", 1),
-    "sequence= none": (RECORDER, r"sequence\.store\(~uint64_t\{0\}, relaxed\)", 1),
-    "sequence=": (RECORDER, r"sequence\.store\(tag\.sequence, release\)", 1),
-    "fields=": (RECORDER, r"e\.(count|plan|call|root|bytes|ring|start)\.store\(.*release\)", 7),
-    "fields": (RECORDER, r"e\.(count|plan|call|root|bytes|ring|start)\.load\(acquire\)", 7),
-    "status= begun": (RECORDER, r"status\.store\(status_of\(number, State::running, Code::ok\), release\)", 1),
-    "status= ended": (RECORDER, r"status\.compare_exchange_strong\(running, ended, release, relaxed\)", 1),
-    "status": (RECORDER, r"e\.status\.load\(acquire\)", 1),
-    "end=": (RECORDER, r"e\.end\.store\(ticks\(\), release\)", 1),
-    "end": (RECORDER, r"e\.end\.load\(acquire\)", 1),
-    "sequence first": (RECORDER, r"sequence = e\.sequence\.load\(acquire\)", 1),
-    "sequence again": (RECORDER, r"if \(e\.sequence\.load\(relaxed\) != call", 1),
-    "sequence in end": (RECORDER, r"place->sequence\.load\(relaxed\) != tag\.sequence", 1),
-}
 
 
 def sleeps(name, place, announce, check, publish, look):

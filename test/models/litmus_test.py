@@ -8,7 +8,8 @@ import unittest
 SOURCE = pathlib.Path(os.environ.get("TUTTI_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from litmus_programs import CODE, LEFT_OUT, PROGRAMS  # noqa: E402
+from litmus_code import CODE  # noqa: E402
+from litmus_programs import LEFT_OUT, PROGRAMS  # noqa: E402
 from memory_model import ACQ, ACQ_REL, F, PLAIN, R, REL, RLX, SC, U, W, allows  # noqa: E402
 
 WEAKER = {("W", SC): [REL], ("W", REL): [RLX], ("R", SC): [ACQ], ("R", ACQ): [RLX],
@@ -144,7 +145,7 @@ class Protocols(unittest.TestCase):
             with self.subTest(name):
                 found = re.findall(expression, (SOURCE / path).read_text())
                 self.assertEqual(len(found), times, f"{path}: {expression}: has its memory order changed? "
-                                 "Then change litmus_programs.py, too, and run this test")
+                                 "Then change litmus_code.py and litmus_programs.py, too, and run this test")
 
     def test_programs_and_table_name_the_same_accesses(self):
         events = [(p.name, e) for p in PROGRAMS for t in p.threads for e in t if e.at]
