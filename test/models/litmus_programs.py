@@ -4,14 +4,14 @@ A program has the accesses of one protocol, in straight lines: the outcome names
 `forbidden` lists the outcomes that would be a bug. The test weakens each order step by step. Each weaker order must
 allow a forbidden outcome, which shows that the code needs its order. Otherwise the event lists the weaker order as
 `spare`: another program needs the stronger one, or it is the default. `instead` is another event in the place of this
-one, or LEFT_OUT; it must allow a forbidden outcome, too.
+one, or LEFT_OUT; it must allow a forbidden outcome, too. A program without any such change would show nothing.
 
 An event's `at` is a key of CODE (litmus_code.py). An event without one is no access of the code: it prepares a value,
-or stands for the kernel's order of a write and a read of an eventfd.
+or stands for what the kernel orders: a write and a read of an eventfd or a socket, the end of a thread, a futex.
 """
 import collections
 
-from memory_model import ACQ, ACQ_REL, PLAIN, REL, RLX, SC, R, U, W
+from memory_model import ACQ, ACQ_REL, F, PLAIN, REL, RLX, SC, R, U, W
 
 # place: where the protocol is in the code.
 Litmus = collections.namedtuple("Litmus", "name place threads forbidden")
@@ -29,6 +29,28 @@ def passes(name, place, first, store, load):
     return Litmus(name, place, [[first, store], [load, W("memory", 2, PLAIN)]], [{load.tag: store.value, "race": True}])
 
 
+def process_ended(name, place, load):
+    """The kernel marks the word of a thread that ends; the thread that sees the mark reports it in a second word. Other
+    threads of the process stop within microseconds, for which the kernel gives no order (docs/adr/0018)."""
+    return Litmus(name, place, [
+        [WAS_READ, W("word", 1, REL)],
+        [R("word", SC, "word", "word", spare=(ACQ,)), W("ended", 1, REL, "ended=")],
+        [load, W("memory", 2, PLAIN)]], [{"word": 1, load.tag: 1, "race": True}])
+
+
+def call_counted(name, place, last):
+    """A thread that sees the number of a call (2) finds the call's entry, in the large array of entries, too."""
+    return Litmus(name, place, [
+        [W("many", 1, REL, "many_=", spare=(RLX,)), W("sequence", 2, REL, "sequence=", spare=(RLX,)),
+         W("last", 2, REL, "last_=")],
+        [last, R("many", ACQ, "many", "many_ in entries", spare=(RLX,)),
+         R("sequence", ACQ, "first", "sequence first", spare=(RLX,))]],
+        [{last.tag: 2, "many": 0}, {last.tag: 2, "first": 0}])
+
+
+# A futex in the kernel: a sleeper enters the queue and then compares the word, a waker looks at the queue after its
+# caller has changed the word, and each has a full barrier between (kernel/futex/waitwake.c).
+SLEEPER_QUEUED, LOOK_AT_QUEUE = (U("queue", 1, RLX), F(SC)), (F(SC), R("queue", RLX, "queue"))
 WRITTEN, WAS_READ = W("memory", 1, PLAIN), R("memory", PLAIN)
 
 PROGRAMS = (
@@ -48,6 +70,11 @@ PROGRAMS = (
     # The pool gives the memory of a channel to another one once the sender has closed, too.
     passes("channel closed", "~MappedReceiver, ChannelPool::take_closed", WAS_READ,
            W("closed", 1, REL, "reader_closed="), R("closed", ACQ, "closed", "reader_closed")),
+    # The kernel orders what a process stored before it sent a message over a socket, and the message's arrival.
+    Litmus("channel formatted", "format_mapped_channel, HostPeers::handle_channel", [
+        [W("turn", 1, REL, "turn= formatted", spare=(RLX,)), U("socket", 1, ACQ_REL, instead=U("socket", 1, RLX))],
+        [U("socket", 2, ACQ_REL, "socket"), R("turn", SC, "turn", "turn in has_message", spare=(ACQ, RLX))]],
+        [{"socket": 1, "turn": 0}]),
     # A set of large cells goes to another channel of the process after the reader has read all of its messages. A thread
     # that finds messages unread writes nothing, but it reads the channel's position, which the channel then changes.
     passes("large cells all read", "MappedReceiver::release, mapped_cells_home", WAS_READ,
@@ -56,6 +83,19 @@ PROGRAMS = (
            W("loan", 1, REL, "loan= idle"), U("loan", 2, ACQ, "loan", "loan examined")),
     passes("large cells examined and left", "ChannelPool::take_back, ChannelPool::borrow", WAS_READ,
            W("loan", 1, REL, "loan= left"), U("loan", 2, ACQ, "loan", "loan used")),
+    # The pool's mutex orders the other accesses. 2: examined, 3: none.
+    Litmus("large cells taken away and borrowed again", "ChannelPool::take_back, ChannelPool::borrow", [
+        [U("loan", 2, ACQ, "", "loan examined", spare=(RLX,)), WRITTEN,
+         W("loan", 3, REL, "loan= none", spare=(RLX,)), W("mutex", 1, REL, instead=W("mutex", 1, RLX))],
+        [U("mutex", 2, ACQ, "mutex"), R("loan", RLX, "loan", "loan in borrow"), W("memory", 2, PLAIN),
+         W("loan", 4, RLX, "loan= used")]],
+        [{"mutex": 1, "loan": 0}, {"mutex": 1, "loan": 2}, {"mutex": 1, "race": True}]),
+    # The table's mutex orders the threads that publish segments.
+    Litmus("segments published by two threads", "SegmentTable::publish", [
+        [W("count", 1, REL, "count_=", spare=(RLX,)), W("mutex", 1, REL, instead=W("mutex", 1, RLX))],
+        [U("mutex", 2, ACQ, "mutex"), R("count", RLX, "count", "count_ in publish")]], [{"mutex": 1, "count": 0}]),
+    passes("segment announced", "SegmentTable::publish, HostPeers::announce", WRITTEN,
+           W("count", 1, REL, "count_="), R("count", ACQ, "count", "count_ in count")),
     passes("segment mapped", "SegmentTable::publish, SegmentTable::at", WRITTEN,
            W("count", 1, REL, "count_="), R("count", ACQ, "count", "count_")),
     # The kernel orders what a process stored before its end, and the end of its socket.
@@ -86,8 +126,56 @@ PROGRAMS = (
            instead=W("sleepers", 0, SC))],
         [W("turn", 1, SC, "flat turn="), R("sleepers", SC, "sleepers", "flat sleepers")]],
         [{"turn": 0, "sleepers": 0}, {"turn": 0, "sleepers": 2}]),
+    process_ended("reader's process ended", "Watch, Neighbours::note_end, ChannelPool",
+                  R("ended", ACQ, "ended", "ended in pool")),
+    process_ended("flat member's process ended", "Watch, Neighbours::note_end, ClosedGroups",
+                  R("ended", ACQ, "ended", "ended")),
+    passes("listener destroyed by the reactor's thread", "destroy_on_reactor", WRITTEN,
+           W("done", 1, REL, "done="), R("done", ACQ, "done", "done")),
+
+    # ---- the host's board
+    Litmus("row taken", "Watch::take_row, Watch::check_row", [
+        [W("word", 1, SC, "word= owner", spare=(REL, RLX)), W("pid", 1, SC, "pid=", spare=(REL, RLX)),
+         W("row", 1, SC, "rank_plus_1=", spare=(REL,))],
+        [R("row", SC, "row", "rank_plus_1", spare=(ACQ,)), R("word", SC, "word", "word", spare=(ACQ, RLX)),
+         R("pid", SC, "pid", "pid", spare=(ACQ, RLX))]], [{"row": 1, "word": 0}, {"row": 1, "pid": 0}]),
+    # A rank that sees the new count, but not the row, would sleep until the next row is taken. So would a rank that
+    # sleeps on the old count, unseen.
+    Litmus("row taken while another rank goes to sleep", "Watch::take_row, Watch::watch_until_closed", [
+        [W("row", 1, SC, "rank_plus_1=", spare=(REL, RLX)),
+         U("changes", 1, SC, "", "changes++", spare=(ACQ_REL, REL), instead=LEFT_OUT), *LOOK_AT_QUEUE],
+        [R("changes", SC, "changes", "changes", spare=(ACQ,)),
+         R("row", SC, "row", "rank_plus_1", spare=(ACQ, RLX)), *SLEEPER_QUEUED, R("changes", RLX, "asleep")]],
+        [{"changes": 1, "row": 0}, {"row": 0, "asleep": 0, "queue": 0}]),
+    # A plain store by the second rank would end the release sequence of the first.
+    Litmus("rows taken by two ranks", "Watch::take_row, Watch::watch_until_closed", [
+        [W("row", 1, SC, "rank_plus_1=", spare=(REL, RLX)),
+         U("changes", 1, SC, "", "changes++", spare=(ACQ_REL, REL))],
+        [U("changes", 2, SC, "one", "changes++", spare=ANY, instead=W("changes", 2, SC))],
+        [R("changes", SC, "changes", "changes", spare=(ACQ,)), R("row", SC, "row", "rank_plus_1", spare=(ACQ, RLX))]],
+        [{"one": 1, "changes": 2, "row": 0}]),
+    # 0: the owner's id, 1: the same and watched, 2: left. The kernel marks the end of a thread in the same way, by a
+    # compare-exchange and a wake-up if the word was watched.
+    Litmus("watched rank leaves", "Watch::leave_row, Watch::check_word", [
+        [U("word", 2, SC, "old", "word left", spare=ANY, instead=W("word", 2, SC)), *LOOK_AT_QUEUE],
+        [U("word", 1, SC, "mine", "word watched", spare=ANY, instead=W("word", 1, SC)), *SLEEPER_QUEUED,
+         R("word", RLX, "asleep")]],
+        [{"mine": 0, "old": 0, "asleep": 1}, {"mine": 0, "old": 1, "asleep": 1, "queue": 0}]),
+    Litmus("watch thread told to stop", "Watch::close, Watch::watch_until_closed", [
+        [W("closed", 1, SC, "closed_=", spare=ANY), W("wake", 1, SC, "wake_=", spare=ANY, instead=LEFT_OUT),
+         *LOOK_AT_QUEUE],
+        [R("closed", SC, "closed", "closed_", spare=ANY), *SLEEPER_QUEUED, R("wake", RLX, "asleep")]],
+        [{"closed": 0, "asleep": 0, "queue": 0}]),
 
     # ---- requests and streams
+    passes("stream passed on", "OwnerFlag, Streams", WRITTEN,
+           W("owner", 1, SC, "owner given", spare=(REL,)),
+           U("owner", 2, SC, "owner", "owner taken", spare=(ACQ_REL, ACQ))),
+    # No other thread has the request: its issuer keeps the stream, and reads the code itself.
+    Litmus("blocking call ended by the issuing thread", "publish.h, ProgressEngine::finish_blocking", [
+        [WRITTEN, W("code", 1, REL, "code= by issuer", spare=(RLX,), instead=LEFT_OUT),
+         R("code", SC, "code", "code in done", spare=(ACQ, RLX)), R("memory", PLAIN)]],
+        [{"code": 0}, {"code": 1, "race": True}]),
     passes("request done", "publish.h, Request::done", WRITTEN,
            W("code", 1, SC, "code= published", spare=(REL,)), R("code", SC, "code", "code in done", spare=(ACQ,))),
     sleeps("request awaited", "Waiting::sleep, publish.h",
@@ -164,10 +252,10 @@ PROGRAMS = (
     sleeps("sender sleeps", "FlowSender::arm, SendQueue::allow, Sleeper",
            W("sleeper", 1, SC, "Sleeper="), R("allowed", SC, "allowed", "allowed"),
            W("allowed", 1, SC, "allowed="), R("sleeper", SC, "sleeper", "Sleeper")),
-    sleeps("credits due, tcp", "ReceiveCounts::credits_due",
+    sleeps("credits due over tcp", "ReceiveCounts::credits_due",
            W("released", 1, SC, "released="), R("begun", SC, "begun", "begun"),
            W("begun", 1, SC, "begun="), R("released", SC, "released", "released")),
-    sleeps("credits due, fabric", "ReceiveCounts::credits_due",
+    sleeps("credits due over a fabric", "ReceiveCounts::credits_due",
            W("released", 1, SC, "released="), R("begun", SC, "begun", "begun"),
            U("begun", 1, SC, "", "begun++"), R("released", SC, "released", "released")),
     sleeps("message announced while the lane offers memory", "FabricReceiver::put_offer, Incoming::place_announced",
@@ -232,4 +320,30 @@ PROGRAMS = (
     Litmus("end seen before its time", "Recorder::end, Recorder::read", [
         [W("end", 1, REL, "end=", spare=ANY), U("status", 5, REL, "", "status= ended")],
         [R("status", ACQ, "status", "status"), R("end", ACQ, "end", "end", spare=ANY)]], [{"status": 5, "end": 0}]),
+    # The issuing thread ends its own call (5: done) without a compare-exchange, and begins the next one itself.
+    Litmus("entry read while the issuing thread begins and ends a newer call", "Recorder::end, Recorder::read", [
+        [W("sequence", 9, RLX, "sequence= none"), W("status", 2, REL, "status= begun"),
+         W("sequence", 2, REL, "sequence="), W("end", 2, REL, "end="), W("status", 5, REL, "status= by issuer")],
+        [R("sequence", ACQ, "first", "sequence first"), R("status", ACQ, "status", "status"),
+         R("end", ACQ, "end", "end"), R("sequence", RLX, "again", "sequence again")]],
+        [{"first": 0, "status": 2, "again": 0}, {"first": 0, "status": 5, "again": 0},
+         {"first": 0, "end": 2, "again": 0}, {"first": 2, "status": 0, "again": 2},
+         {"first": 2, "status": 5, "end": 0, "again": 2}]),
+    # The owner word passes the newer call on to the thread that ends it.
+    Litmus("entry read while another thread ends a newer call", "Recorder::end, Recorder::read", [
+        [W("sequence", 9, RLX, "sequence= none"), W("sequence", 2, REL, "sequence=", spare=(RLX,)),
+         W("owner", 1, SC, "owner given", spare=(REL,))],
+        [U("owner", 2, SC, "owner", "owner taken", spare=(ACQ_REL, ACQ)),
+         R("sequence", RLX, "mine", "sequence in end"), W("end", 2, REL, "end=")],
+        [R("sequence", ACQ, "first", "sequence first", spare=(RLX,)), R("end", ACQ, "end", "end"),
+         R("sequence", RLX, "again", "sequence again")]],
+        [{"owner": 1, "mine": 0}, {"owner": 1, "first": 0, "end": 2, "again": 0}]),
+    call_counted("call counted before another rank asks for it", "Recorder::begin, Inquiry::handle_query",
+                 R("last", ACQ, "last", "last_ in last")),
+    call_counted("call counted before a thread writes the calls", "Recorder::begin, Recorder::calls",
+                 R("last", ACQ, "last", "last_ in calls")),
+    passes("large array of entries made before a look-up", "Recorder::begin, Recorder::find", WRITTEN,
+           W("many", 1, REL, "many_="), R("many", ACQ, "many", "many_ in entries")),
+    passes("large array of entries made before a dump", "Recorder::begin, Recorder::calls", WRITTEN,
+           W("many", 1, REL, "many_="), R("many", ACQ, "many", "many_ in calls")),
 )

@@ -140,6 +140,11 @@ class Protocols(unittest.TestCase):
                 with self.subTest(f"{program.name}: {name}"):
                     self.assertEqual(is_broken(threads, program.forbidden), not spare, "not as the table says")
 
+    def test_every_program_has_a_change_that_breaks_it(self):
+        for program in PROGRAMS:
+            with self.subTest(program.name):
+                self.assertTrue(any(not spare for _, _, spare in mutants(program)), "the program shows nothing")
+
     def test_the_code_has_the_orders_of_the_table(self):
         for name, (path, expression, times) in CODE.items():
             with self.subTest(name):
@@ -154,6 +159,15 @@ class Protocols(unittest.TestCase):
                 self.assertEqual(event.order, order_of(CODE[event.at][1]))
         self.assertEqual(set(CODE), {event.at for _, event in events})
         self.assertEqual(len(PROGRAMS), len({p.name for p in PROGRAMS}))
+
+
+class ThreadModel(unittest.TestCase):
+    def test_the_table_of_the_documentation_names_all_programs(self):
+        text = (SOURCE / "docs/explanation/thread-model.md").read_text()
+        section = text.split("\n## Memory orders\n")[1].split("\n## ")[0]
+        rows = [line.split("|") for line in section.splitlines() if line.startswith("|")]
+        named = [name.strip() for row in rows[2:] for name in row[5].split(",")]
+        self.assertEqual(sorted(named), sorted(p.name for p in PROGRAMS))
 
 
 if __name__ == "__main__":
