@@ -171,3 +171,19 @@ CODE = {
     "last_ in last": ("lib/record/recorder.h", r"last_\.load\(std::memory_order_acquire\)", 1),
     "last_ in calls": (RECORDER, r"last_\.load\(acquire\)", 1),
 }
+
+# The test finds every atomic access of these files. Each belongs to an entry of CODE, and so to a program, or to one of
+# ELSEWHERE.
+CHECKED = ("transports/shm/**/*", "lib/transport/mapped/**/*", "lib/transport/flat/**/*", "lib/os/life_words*",
+           "lib/record/**/*")
+# As CODE, with the reason why the access has no program.
+ELSEWHERE = {
+    "gone in sender": (MAPPED, r"return peer_\.life->gone\.load\(std::memory_order_acquire\)", 1,
+                       "The sender reads nothing else that the peer or the thread that reports its end has written."),
+    "many_ in allocated_bytes": ("lib/record/recorder.h", r"many_\.load\(std::memory_order_acquire\) \? capacity", 1,
+                                 "The thread only compares the pointer with null."),
+    "watched_=": (WATCH, r"watched_ = words_\.size\(\) - own_words;", 1,
+                  "Only the watch thread stores this number, and no thread reads other memory because of it."),
+    "watched_": ("transports/shm/watch.h", r"return watched_;", 1,
+                 "The number is the whole message: the caller reads no other memory because of it."),
+}

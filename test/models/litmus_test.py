@@ -1,4 +1,7 @@
-"""Checks the memory orders of tutti's protocols, in all executions that C++20 allows (litmus_programs.py)."""
+"""Checks the memory orders of tutti's protocols, in all executions that C++20 allows (litmus_programs.py).
+
+Also checks that the protocols are all there: each atomic access of some folders is in a table (litmus_code.py).
+"""
 import os
 import pathlib
 import re
@@ -8,7 +11,7 @@ import unittest
 SOURCE = pathlib.Path(os.environ.get("TUTTI_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from litmus_code import CODE  # noqa: E402
+from litmus_code import CHECKED, CODE, ELSEWHERE  # noqa: E402
 from litmus_programs import LEFT_OUT, PROGRAMS  # noqa: E402
 from memory_model import ACQ, ACQ_REL, F, PLAIN, R, REL, RLX, SC, U, W, allows  # noqa: E402
 
@@ -54,6 +57,33 @@ def mutants(program):
                            with_event(program.threads, t, i, event._replace(order=order)), spare)
                     if spare:
                         orders.append(order)
+
+
+def accesses(text):
+    """Yields (position, name of the function) of each atomic access by a member function."""
+    for found in re.finditer(r"(?:\.|->)\s*(load|store|exchange|fetch_\w+|compare_exchange_\w+)\s*\(", text):
+        yield found.start(1), found[1]
+
+
+def atomics(text):
+    """The names of the atomic variables that the text declares."""
+    value = r"(?:\{(?:[^{}]|\{[^{}]*\})*\})?"
+    declared = re.findall(rf"std::atomic<[\w:]+\s*\*?>&?\s+(\w+{value}(?:,\s*\w+{value})*);", text)
+    return [name for names in declared for name in re.findall(r"(\w+)" + value + r"(?:,|$)", names)]
+
+
+def checked_files():
+    """(path, text) of each file of CHECKED."""
+    found = [[p for p in sorted(SOURCE.glob(pattern)) if p.suffix in (".h", ".cpp")] for pattern in CHECKED]
+    if not all(found):
+        raise AssertionError(f"no file in one of {CHECKED}")
+    return [(str(p.relative_to(SOURCE)), p.read_text()) for paths in found for p in paths]
+
+
+def spans_of(name, path, text):
+    """The spans of the text that an entry of the tables matches in that file."""
+    where, expression = (CODE.get(name) or ELSEWHERE[name])[:2]
+    return [m.span() for m in re.finditer(expression, text)] if where == path else []
 
 
 class Published(unittest.TestCase):
@@ -151,6 +181,34 @@ class Protocols(unittest.TestCase):
                 found = re.findall(expression, (SOURCE / path).read_text())
                 self.assertEqual(len(found), times, f"{path}: {expression}: has its memory order changed? "
                                  "Then change litmus_code.py and litmus_programs.py, too, and run this test")
+
+    def test_every_access_of_the_checked_files_has_a_program_or_a_reason(self):
+        for path, text in checked_files():
+            spans = [s for name in (*CODE, *ELSEWHERE) for s in spans_of(name, path, text)]
+            for position, function in accesses(text):
+                line = text.count("\n", 0, position) + 1
+                with self.subTest(f"{path}:{line}"):
+                    entries = sum(first <= position < last for first, last in spans)
+                    self.assertEqual(entries, 1, f"{path}:{line}: {function}: write a program and name the access in "
+                                     "CODE, or give a reason in ELSEWHERE; one entry may match it (litmus_code.py)")
+
+    def test_every_atomic_variable_of_the_checked_files_is_in_a_table(self):
+        # Also finds a variable that is only accessed by operators, as `closed_ = true`.
+        files = checked_files()
+        known = {word for path, text in files for name in (*CODE, *ELSEWHERE)
+                 for first, last in spans_of(name, path, text) for word in re.findall(r"\w+", text[first:last])}
+        for path, text in files:
+            for name in atomics(text):
+                with self.subTest(path, variable=name):
+                    self.assertTrue(name in known, "no entry of CODE or ELSEWHERE has it (litmus_code.py)")
+
+    def test_every_exception_matches_an_access_and_has_a_reason(self):
+        paths = {path for path, _ in checked_files()}
+        for name, (path, expression, times, reason) in ELSEWHERE.items():
+            with self.subTest(name):
+                self.assertIn(path, paths)
+                self.assertEqual(len(re.findall(expression, (SOURCE / path).read_text())), times)
+                self.assertRegex(reason, r"^[A-Z][^.]*\.$", "one sentence")
 
     def test_programs_and_table_name_the_same_accesses(self):
         events = [(p.name, e) for p in PROGRAMS for t in p.threads for e in t if e.at]
