@@ -1,7 +1,7 @@
 """Ranks are killed at random moments, and the others go on in smaller communicators.
 
-TUTTI_TEST_KILLS: about how many for each transport (8 by default, 100 in the long tier). TUTTI_TEST_SEED repeats the
-choices of a run, but not the system's timing.
+TUTTI_TEST_KILLS: the number of kills for each transport, about (100 by default, 1,000 in the long tier; growth_test.py
+kills 20 more of each). TUTTI_TEST_SEED repeats the choices of a run, but not the system's timing.
 """
 import itertools
 import os
@@ -16,7 +16,7 @@ import zlib
 from job import Job
 
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
-KILLS = int(os.environ.get("TUTTI_TEST_KILLS", "100" if TIER == "long" else "8"))
+KILLS = int(os.environ.get("TUTTI_TEST_KILLS", "1000" if TIER == "long" else "100"))
 SEED = int(os.environ.get("TUTTI_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
 MAX_RANKS = min(6, int(os.environ.get("TUTTI_TEST_MAX_RANKS", "6")))
 # Transports over networks' own libraries, where they are built.
@@ -34,6 +34,7 @@ class Losses:
     """Cases of one transport."""
     transport = "shm"
     hosts = 1
+    part = 1  # of the kills of a transport
 
     def setUp(self):
         self.random = random.Random(SEED ^ zlib.crc32(self.id().encode()))
@@ -54,7 +55,7 @@ class Losses:
 
     def repeat(self, share, run):
         """Calls run() until that part of the kills has been made. run() returns its job, which is over."""
-        wanted = max(1, round(KILLS * share))
+        wanted = max(1, round(KILLS * share * self.part))
         while self.ends < wanted:
             job = run()
             self.took_us += job.took_us
@@ -89,13 +90,13 @@ class Losses:
 
     def test_one_after_the_other(self):
         menus = itertools.cycle(self.random.sample(MENUS, len(MENUS)))
-        self.repeat(0.4, lambda: self.kill_until_one_is_left(lambda alive: [self.random.choice(alive)], next(menus)))
+        self.repeat(0.3, lambda: self.kill_until_one_is_left(lambda alive: [self.random.choice(alive)], next(menus)))
 
     def test_several_at_once(self):
         def choose(alive):
             return self.random.sample(alive, self.random.randint(min(2, len(alive) - 1), len(alive) - 1))
 
-        self.repeat(0.2, lambda: self.kill_until_one_is_left(choose, "all"))
+        self.repeat(0.15, lambda: self.kill_until_one_is_left(choose, "all"))
 
     def test_always_the_first_rank(self):
         self.repeat(0.1, lambda: self.kill_until_one_is_left(lambda alive: alive[:1], "all"))
@@ -114,7 +115,7 @@ class Losses:
                 job.stop()
             return job
 
-        self.repeat(0.3, run)
+        self.repeat(0.25, run)
 
     def test_while_ranks_make_communicators_or_agree(self):
         def run():
@@ -122,7 +123,7 @@ class Losses:
             moments = ("split", "dup", "agree", "agree to go on", "shrink")
             return self.end_by_doom(ranks, "split,dup", self.doom(self.some(ranks), moments, 3))
 
-        self.repeat(0.2, run)
+        self.repeat(0.15, run)
 
     def test_ranks_that_are_alive_are_left_out(self):
         def run():
@@ -134,7 +135,7 @@ class Losses:
                 job.stop()
             return job
 
-        self.repeat(0.1, run)
+        self.repeat(0.05, run)
 
 
 class Shm(Losses, unittest.TestCase):
@@ -159,11 +160,13 @@ class TwoHosts(Losses, unittest.TestCase):
     """Shared memory inside two hosts, which this machine acts, and TCP between them."""
     transport = "shm,tcp"
     hosts = 2
+    part = 0.25
 
 
 class Threads(Losses, unittest.TestCase):
     """Ranks are threads; a rank ends by aborting its communicator and leaving it."""
     transport = "inproc"
+    part = 0.25
     # A thread cannot be killed.
     test_one_after_the_other = test_several_at_once = test_always_the_first_rank = None
     test_while_the_others_regroup = test_ranks_that_are_alive_are_left_out = None
@@ -180,6 +183,7 @@ class Threads(Losses, unittest.TestCase):
 class StoreHost(Losses, unittest.TestCase):
     """Rank 0 hosts the tcp store, which ends with it."""
     transport = "tcp"
+    part = 0.25
 
     def job(self, ranks, menu, **how):
         return super().job(ranks, menu, store="tcp", **how)

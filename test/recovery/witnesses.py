@@ -29,15 +29,17 @@ def read_line(process):
     return process.stdout.readline().decode(errors="replace").strip()
 
 
-def kill_one(ranks, resident_mb, victim, settings=()):
-    """Kills that rank, which has so much memory, while all call. Returns what happened to each of the others, and the victim's process."""
+def kill_one(ranks, resident_mb, victim, settings=(), hosts=1):
+    """Kills that rank, which has so much memory, while all call. Returns the failed call of each other rank, and the
+    victim's process. The ranks act as if they were on so many hosts, in turn."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
     with tempfile.TemporaryDirectory() as store:
-        env = {**clean, "TUTTI_SIZE": str(ranks), "TUTTI_STORE": f"file://{store}", "TUTTI_TRANSPORT": "shm",
+        env = {**clean, "TUTTI_SIZE": str(ranks), "TUTTI_STORE": f"file://{store}", "TUTTI_TRANSPORT": "shm,tcp",
                "TUTTI_SECRET": secrets.token_hex(16), "TUTTI_TIMEOUT_MS": "120000", "TUTTI_IFACE": "127.0.0.1",
                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0", **dict(settings)}
         processes = [subprocess.Popen([WITNESS, str(resident_mb if rank == victim else 1)],
-                                      env={**env, "TUTTI_RANK": str(rank)},
+                                      env={**env, "TUTTI_RANK": str(rank),
+                                           **({"TUTTI_HOST_ID": f"host{rank % hosts}"} if hosts > 1 else {})},
                                       stdout=subprocess.PIPE) for rank in range(ranks)]
         try:
             for rank, process in enumerate(processes):
