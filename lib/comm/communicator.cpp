@@ -178,11 +178,12 @@ void Communicator::destroy(UserHandle handle) {
     core_.transfers.end_all();
     offload_->leave();
     stop_waiting_for_unresponsive(core_);
-    core_.failure_protocol.send_bye(last, core_.consensus.encode_last_words());
+    ControlMessage bye = core_.failure_protocol.send_bye(last, core_.consensus.encode_last_words());
     core_.memory.clear();
     // The last communicator takes this process out of the job.
     Endpoint& endpoint = *core_.endpoint;
-    if (endpoint.remove(core_.group.id(), core_.consensus.last_words(), Deadline()))
+    LastWords last_words{core_.consensus.last_words(), std::move(bye)};
+    if (endpoint.remove(core_.group.id(), std::move(last_words), Deadline()))
         endpoint.leave(Deadline::after_ms(1000));
     living_communicators::remove(*this);
 }
@@ -191,10 +192,12 @@ void Communicator::leave_at_exit(Deadline deadline) {
     if (!core_.home.here() || core_.destroyed.exchange(true)) return;
     // An accelerator's library may have shut down already, so do not call it.
     stop_waiting_for_unresponsive(core_);
-    core_.failure_protocol.send_bye(core_.streams.last_before_end(core_.sequence, deadline),
-                                    core_.consensus.encode_last_words());
+    ControlMessage bye =
+        core_.failure_protocol.send_bye(core_.streams.last_before_end(core_.sequence, deadline),
+                                        core_.consensus.encode_last_words());
     Endpoint& endpoint = *core_.endpoint;
-    if (endpoint.remove(core_.group.id(), core_.consensus.last_words(), deadline))
+    LastWords last_words{core_.consensus.last_words(), std::move(bye)};
+    if (endpoint.remove(core_.group.id(), std::move(last_words), deadline))
         endpoint.leave_at_exit(deadline);
     living_communicators::remove(*this);
 }

@@ -292,7 +292,7 @@ void FailureProtocol::handle_resume(uint64_t sequence, uint64_t failed) {
     if (is_without_failure()) alarm_.store(false, std::memory_order_seq_cst);
 }
 
-void FailureProtocol::send_bye(uint64_t last_number, Bytes agreements) {
+ControlMessage FailureProtocol::send_bye(uint64_t last_number, Bytes agreements) {
     Tag tag;
     tag.sequence = last_number;
     const Lock lock(context_.mutex);
@@ -306,6 +306,8 @@ void FailureProtocol::send_bye(uint64_t last_number, Bytes agreements) {
         bye.text = failure_->text;
     }
     context_.flood(bye, nobody);
+    bye.body.clear();
+    return bye;
 }
 
 FailureProtocol::GoneRanks FailureProtocol::gone() {

@@ -93,8 +93,8 @@ public:
     /// after `revoked`, the error replaces an earlier failure. The text of a revoke then has both.
     void overrule(Error error);
     void raise_mismatch(const Tag& own, Rank peer, const Tag& got) override;
-    /// agreements: for the bye's body.
-    void send_bye(uint64_t last_number, Bytes agreements = {});
+    /// agreements: for the bye's body. Returns the bye without them.
+    ControlMessage send_bye(uint64_t last_number, Bytes agreements = {});
 
     /// The ranks that are gone, as far as this rank knows. A rank that has said bye has left.
     struct GoneRanks {

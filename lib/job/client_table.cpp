@@ -1,10 +1,17 @@
 #include "job/client_table.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "wait/pace.h"
 
 namespace tutti {
+namespace {
+
+constexpr std::size_t most_byes = 256;
+
+}  // namespace
 
 // The thread polls, as GCC 12's thread sanitizer does not know how a timed mutex is locked.
 ClientTable::Lock ClientTable::hold(Deadline deadline) {
@@ -39,11 +46,13 @@ bool ClientTable::add(uint32_t comm, EndpointClient* client) {
     return given;
 }
 
-bool ClientTable::remove(uint32_t comm, std::vector<AgreementMessage> last_words) {
+bool ClientTable::remove(uint32_t comm, LastWords last_words) {
     const Lock lock = hold();
     clients_.erase(comm);
     removed_.insert(comm);
-    closed_agreements_.keep(comm, std::move(last_words));
+    closed_agreements_.keep(comm, std::move(last_words.agreements));
+    if (last_words.bye) byes_.push_back(*std::move(last_words.bye));
+    if (byes_.size() > most_byes) byes_.pop_front();
     return clients_.empty();
 }
 
@@ -76,16 +85,28 @@ void ClientTable::connected(const ChannelId& id, Result<Opened> opened) {
 std::vector<ControlMessage> ClientTable::handle_message(Rank from, const ControlMessage& message,
                                                         bool keep) {
     const Lock lock = hold();
-    std::vector<ControlMessage> answers;
     if (EndpointClient* const client = find(message.comm)) {
         client->handle_message(from, message);
-    } else if (!removed_.contains(message.comm)) {
-        if (keep) early_messages_.keep(from, message);
-    } else if (message.kind == ControlMessage::Kind::agree) {
+        return {};
+    }
+    if (removed_.contains(message.comm)) return answer_for_removed(message);
+    if (keep) early_messages_.keep(from, message);
+    return {};
+}
+
+// A rank asks who is late: the goodbye did not reach it if the rank died that had to pass it on. As
+// that rank may be no member of the communicator, no member has sent the goodbye again.
+std::vector<ControlMessage> ClientTable::answer_for_removed(const ControlMessage& message) const {
+    using Kind = ControlMessage::Kind;
+    std::vector<ControlMessage> answers;
+    if (message.kind == Kind::agree) {
         for (Bytes& body : closed_agreements_.answers(message.comm, message.body)) {
             answers.push_back(message);
             answers.back().body = std::move(body);
         }
+    } else if (message.kind == Kind::stall || message.kind == Kind::query) {
+        std::copy_if(byes_.begin(), byes_.end(), std::back_inserter(answers),
+                     [&](const ControlMessage& bye) { return bye.comm == message.comm; });
     }
     return answers;
 }

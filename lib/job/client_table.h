@@ -1,9 +1,11 @@
 // The communicators of an endpoint.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,12 @@
 #include "transport/peer_limits.h"
 
 namespace tutti {
+
+/// The messages of a destroyed communicator that other ranks may not have got, and may ask for.
+struct LastWords {
+    std::vector<AgreementMessage> agreements = {};
+    std::optional<ControlMessage> bye = {};
+};
 
 /// Gives every channel and every message to its communicator, keeps it until that communicator is
 /// added, or drops it if the communicator was removed. Any thread may call any function.
@@ -35,8 +43,8 @@ public:
     /// Adds the client, and gives it the channels and messages that came early. True if there were
     /// channels.
     bool add(uint32_t comm, EndpointClient* client);
-    /// True if it was the last one. last_words: its agreements, which other ranks may ask for.
-    bool remove(uint32_t comm, std::vector<AgreementMessage> last_words = {});
+    /// True if it was the last one.
+    bool remove(uint32_t comm, LastWords last_words = {});
     bool empty();
 
     enum class Taken : uint8_t { given, kept_or_dropped, too_many };
@@ -59,12 +67,14 @@ public:
 
 private:
     EndpointClient* find(uint32_t comm) const;
+    std::vector<ControlMessage> answer_for_removed(const ControlMessage& message) const;
 
     std::recursive_mutex mutex_;
     std::map<uint32_t, EndpointClient*> clients_;
     IdSet claimed_;
     IdSet removed_;  // late channels and messages for these are dropped
     ClosedAgreements closed_agreements_;
+    std::deque<ControlMessage> byes_;  // of the last removed communicators
     EarlyChannels early_channels_{PeerLimits{}.early_channels};
     EarlyMessages early_messages_;
 };

@@ -188,6 +188,9 @@ void ControlRouter::spread_accusation(Accusation one, const std::string& cause, 
 void ControlRouter::spread_loss(Rank peer, const std::string& cause, Rank except) {
     const auto lock = parts_.clients.hold();
     if (!losses_.mark_lost(peer, cause)) return;
+    // The news may come before the end of the connection. A message that this rank sent to the lost
+    // one, to be passed on, would be lost as well.
+    parts_.links.retire(peer);
     parts_.peer_gone(peer);
     parts_.links.flood(encode_loss(peer, cause), except);
     pass_losses_on(peer);

@@ -123,7 +123,7 @@ void Endpoint::add(uint32_t comm, EndpointClient* client) {
     router_.replay_losses(*client);
 }
 
-bool Endpoint::remove(uint32_t comm, std::vector<AgreementMessage> last_words, Deadline deadline) {
+bool Endpoint::remove(uint32_t comm, LastWords last_words, Deadline deadline) {
     const auto lock = clients_.hold(deadline);
     if (!lock.owns_lock()) return false;
     const bool last = clients_.remove(comm, std::move(last_words));

@@ -98,10 +98,9 @@ public:
     void look_up_neighbours(const Group& group, Deadline deadline);
 
     void add(uint32_t comm, EndpointClient* client);
-    /// Afterwards the client is not called any more; last_words answers for it
-    /// (ClientTable::remove). True if it was the last one. False, too, if a client is still being
-    /// called at the deadline.
-    bool remove(uint32_t comm, std::vector<AgreementMessage> last_words, Deadline deadline);
+    /// Afterwards the client is not called any more; last_words answers for it. True if it was the
+    /// last one. False, too, if a client is still being called at the deadline.
+    bool remove(uint32_t comm, LastWords last_words, Deadline deadline);
 
     /// The sending half towards a peer over the first transport that reaches it.
     Result<Opened> open(const ChannelId& id, Deadline deadline);

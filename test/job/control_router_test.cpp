@@ -18,7 +18,7 @@ struct Links final : ControlLinks {
     bool send(Rank to, ByteView) override { return open.count(to) > 0; }
     void flood(ByteView, Rank) override {}
     bool connected(Rank peer) override { return open.count(peer) > 0; }
-    void retire(Rank) override {}
+    void retire(Rank peer) override { open.erase(peer); }
     void finish(Rank) override {}
     std::set<Rank> open;
 };
@@ -40,11 +40,12 @@ struct Client final : EndpointClient {
 };
 
 struct RoutedRank {
-    RoutedRank() { clients.add(0, &client); }
+    explicit RoutedRank(Rank number = 0) : rank(number) { clients.add(0, &client); }
     void refused(Rank peer) {
         router.cut_off(peer, fail_rank(Code::peer_lost, peer, "no process listens").value());
     }
 
+    const Rank rank;
     Links links;
     Assembly assembly{links};
     Detours detours{[] {}};
@@ -52,7 +53,7 @@ struct RoutedRank {
     std::atomic<bool> leaving{false};
     Heartbeat heartbeat{1000};
     ControlRouter router{
-        0,
+        rank,
         size,
         {links, assembly, detours, clients, [](Rank) {}, leaving, heartbeat, [](int64_t) {}}};
     Client client;
@@ -78,6 +79,38 @@ TEST_CASE("router: a rank that listens no more has ended once its last link has"
     rank.router.link_closed(2, ControlLinks::LinkKind::detour, "closed");
     CHECK(rank.client.ended == std::vector<Rank>{3, 2});
     CHECK(rank.client.lost.empty());
+}
+
+TEST_CASE("router: a lost rank passes no message on, although its connection has not ended") {
+    RoutedRank rank(1);
+    rank.links.open = {0, 2};
+    rank.router.mark_lost(0, "the kernel says so");
+    const ControlMessage bye{.kind = ControlMessage::Kind::bye, .rank = 1};
+    rank.router.send(3, bye);  // rank 0 is on the way there
+    CHECK(rank.detours.next() == 3);
+}
+
+TEST_CASE("router: a removed communicator says goodbye again to a rank that asks who is late") {
+    RoutedRank rank;
+    using Kind = ControlMessage::Kind;
+    const auto ask = [&](uint32_t comm, Kind kind) {
+        return rank.clients.handle_message(2, {.kind = kind, .comm = comm, .rank = 1}, true);
+    };
+    rank.clients.remove(5, {.bye = ControlMessage{.kind = Kind::bye,
+                                                  .comm = 5,
+                                                  .rank = 0,
+                                                  .code = Code::peer_lost,
+                                                  .tag = {.sequence = 7}}});
+    rank.clients.remove(6);
+    for (const Kind kind : {Kind::stall, Kind::query}) {
+        const auto answers = ask(5, kind);
+        REQUIRE(answers.size() == 1);
+        CHECK(answers[0].kind == Kind::bye);
+        CHECK(answers[0].tag.sequence == 7);
+        CHECK(answers[0].code == Code::peer_lost);
+    }
+    CHECK(ask(5, Kind::late).empty());
+    CHECK(ask(6, Kind::stall).empty());
 }
 
 TEST_CASE("router: a rank that does not answer has not ended") {

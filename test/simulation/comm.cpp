@@ -243,10 +243,11 @@ bool SimComm::destroy() {
     if (over && over->unresponsive != nobody)
         rank_.router().stop_waiting_for(group_.in_job(over->unresponsive));
     if (!rank_.is_dead()) rank_.world().checks().destroyed(rank_.number(), id());
-    failures_.send_bye(last, consensus_.encode_last_words());
+    ControlMessage bye = failures_.send_bye(last, consensus_.encode_last_words());
     const auto lock = rank_.clients().hold();
-    std::vector<AgreementMessage> words;
-    if (!rank_.world().is_broken(Broken::no_archive)) words = consensus_.last_words();
+    LastWords words;
+    if (!rank_.world().is_broken(Broken::no_archive))
+        words = {consensus_.last_words(), std::move(bye)};
     return rank_.clients().remove(id(), std::move(words));
 }
 
