@@ -1,5 +1,6 @@
 // A rank on the stand-in GPU: the C API's side of device memory, in processes of their own.
 #include <dlfcn.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -43,9 +44,15 @@ const Stand& stand() {
 
 constexpr std::size_t count = 3000;
 
+/// The process's GPU: DEVICE, or the number of its first rank. It keeps it when its rank changes.
+int own_device() {
+    static const int device = std::getenv("DEVICE") ? std::atoi(std::getenv("DEVICE")) : rank_of;
+    return device;
+}
+
 /// Floats on this rank's device.
 struct Floats {
-    explicit Floats(float value, int device = rank_of)
+    explicit Floats(float value, int device = own_device())
         : at(stand().alloc(device, count * sizeof(float))) {
         const std::vector<float> values(count, value);
         stand().poke(at, values.data(), count * sizeof(float));
@@ -148,17 +155,15 @@ void parts(tutti_comm* comm) {
     need(tutti_comm_destroy(part), "destroy");
 }
 
-/// Round the ranks in every form that there is, and into memory that all know.
-void messages(tutti_comm* comm) {
-    need(tutti_comm_use_device(comm, rank_of), "use");
-    const int next = (rank_of + 1) % ranks, before = (rank_of + ranks - 1) % ranks;
-    const auto theirs = static_cast<float>(before + 1);
-    const Floats mine(static_cast<float>(rank_of + 1)), got(0), again(0);
-    tutti_recv_status status{};
-    need(tutti_sendrecv(comm, mine.at, count, next, 3, got.at, count, before, 3, TUTTI_FLOAT32,
-                        &status));
-    need(tutti_comm_sync(comm, -1), "sync");
-    require(got.all(theirs) && status.source == before && status.count == count, "sendrecv");
+/// Through the host, the ranks do not join NCCL, which windows need.
+bool joins_nccl() {
+    const char* path = std::getenv("TUTTI_DEVICE");
+    return !path || std::strcmp(path, "staged") != 0;
+}
+
+/// Round the ranks into memory that all know.
+void messages_in_a_window(tutti_comm* comm, const Floats& mine, int next, int before) {
+    const Floats again(0);
     void* window = nullptr;
     need(tutti_mem_alloc_device(comm, count * sizeof(float), &window), "a window");
     need(tutti_group_start(comm), "group");
@@ -167,6 +172,20 @@ void messages(tutti_comm* comm) {
     need(tutti_group_end(comm), "group");
     gathered(comm, window, again);
     need(tutti_mem_free(comm, window), "free");
+}
+
+/// Round the ranks in every form that there is, and into memory that all know.
+void messages(tutti_comm* comm) {
+    need(tutti_comm_use_device(comm, own_device()), "use");
+    const int next = (rank_of + 1) % ranks, before = (rank_of + ranks - 1) % ranks;
+    const auto theirs = static_cast<float>(before + 1);
+    const Floats mine(static_cast<float>(rank_of + 1)), got(0);
+    tutti_recv_status status{};
+    need(tutti_sendrecv(comm, mine.at, count, next, 3, got.at, count, before, 3, TUTTI_FLOAT32,
+                        &status));
+    need(tutti_comm_sync(comm, -1), "sync");
+    require(got.all(theirs) && status.source == before && status.count == count, "sendrecv");
+    if (joins_nccl()) messages_in_a_window(comm, mine, next, before);
     // In the stand-in, messages are a collective of all ranks.
     if (ranks > 2) return;
     tutti_request* request = nullptr;
@@ -233,6 +252,41 @@ void death(tutti_comm* comm) {
     require(tutti_last_error_rank() == ranks - 1, "the rank at fault");
 }
 
+/// All paths of device memory on this communicator, a copy and a part of it.
+void use_all(tutti_comm* comm) {
+    rank_of = tutti_comm_rank(comm);
+    ranks = tutti_comm_size(comm);
+    collectives(comm);
+    messages(comm);
+    parts(comm);
+    tutti_comm* copy = nullptr;
+    need(tutti_comm_dup(comm, &copy), "dup");
+    collectives(copy);
+    need(tutti_comm_destroy(copy), "destroy");
+}
+
+/// The rank VICTIM is killed. The others go on without it, and then with a new process.
+void replaced(tutti_comm* comm) {
+    if (std::getenv("TUTTI_JOIN")) return use_all(comm);
+    use_all(comm);
+    need(tutti_barrier(comm), "barrier");
+    if (rank_of == std::atoi(std::getenv("VICTIM"))) ::raise(SIGKILL);
+    const Floats data(1);
+    tutti_status status = tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM);
+    if (status == TUTTI_OK) status = tutti_comm_sync(comm, -1);
+    require(status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_REVOKED, "the loss is noticed");
+    need(tutti_comm_revoke(comm), "revoke");
+    tutti_comm *smaller = nullptr, *larger = nullptr;
+    need(tutti_comm_shrink(comm, &smaller), "shrink");
+    require(tutti_comm_size(smaller) == ranks - 1, "the survivors");
+    use_all(smaller);
+    need(tutti_comm_grow(smaller, 1, &larger), "grow");
+    require(tutti_comm_size(larger) == ranks + 1, "the survivors and the newcomer");
+    use_all(larger);
+    need(tutti_comm_destroy(larger), "destroy");
+    need(tutti_comm_destroy(smaller), "destroy");
+}
+
 void absent(tutti_comm* comm) {
     const Floats data(1);
     std::vector<float> host(count, 1);
@@ -265,6 +319,7 @@ int main(int argc, char** argv) {
                                  {"messages", messages},
                                  {"wrong", wrong},
                                  {"death", death},
+                                 {"replaced", replaced},
                                  {"absent", absent},
                                  {"without_driver", without_driver}});
     if (argc > 1 && std::strcmp(argv[1], "without_driver") == 0) return result;

@@ -1,7 +1,10 @@
 """Processes with a stand-in GPU each: device memory through the C API."""
 import json
 import os
+import secrets
+import signal
 import subprocess
+import tempfile
 import unittest
 
 RUN = os.environ["TUTTI_RUN"]
@@ -18,6 +21,26 @@ def run(ranks, case, env=None, options=()):
     merged = {**os.environ, **STANDINS, **(env or {})}
     return subprocess.run(command, env={k: v for k, v in merged.items() if v is not None},
                           capture_output=True, text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+
+
+def start_replaced(ranks, victim, hosts, env):
+    """A job of the case "replaced": the processes of its ranks, and the one that takes the victim's place."""
+    with tempfile.TemporaryDirectory() as store:
+        common = {**os.environ, **STANDINS, "TUTTI_STORE": f"file://{store}", "TUTTI_SECRET": secrets.token_hex(16),
+                  "TUTTI_IFACE": "127.0.0.1", "TUTTI_TIMEOUT_MS": "60000", "VICTIM": str(victim), **env}
+        places = [{"TUTTI_RANK": str(rank), "TUTTI_SIZE": str(ranks)} for rank in range(ranks)]
+        started = []
+        for device, place in [*enumerate(places), (victim, {"TUTTI_JOIN": "1"})]:
+            host = {"TUTTI_HOST_ID": f"host{device % hosts}"} if hosts > 1 else {}
+            started.append(subprocess.Popen([DEVICES, "replaced"], env={**common, **host, **place, "DEVICE": str(device)},
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                            text=True))
+        try:
+            return [(process.communicate(timeout=HANG_GUARD_S)[0], process.returncode) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
 
 
 class Devices(unittest.TestCase):
@@ -71,6 +94,26 @@ class Devices(unittest.TestCase):
 
     def test_a_rank_that_dies_is_named(self):
         self.right(3, "death", options=("--keep-going",))
+
+    def replaced(self, ranks, victim, hosts=1, **env):
+        with self.subTest(victim=victim, env=env):
+            for number, (output, code) in enumerate(start_replaced(ranks, victim, hosts, env)):
+                self.assertEqual(code, -signal.SIGKILL if number == victim else 0, (number, output[-3000:]))
+                self.assertNotIn("violation", output)
+
+    def test_all_paths_after_a_loss_and_with_a_newcomer(self):
+        for victim in range(3):
+            self.replaced(3, victim)
+        self.replaced(3, 1, TUTTI_DEVICE_SPLIT="share")
+        self.replaced(3, 1, TUTTI_DEVICE_RINGS="2")
+
+    def test_all_paths_through_the_host_after_a_loss_and_with_a_newcomer(self):
+        for victim in range(3):
+            self.replaced(3, victim, TUTTI_DEVICE="staged", TUTTI_DEVICE_TILE_BYTES="4096")
+
+    def test_all_paths_across_acted_hosts_after_a_loss_and_with_a_newcomer(self):
+        for victim in (0, 3):
+            self.replaced(4, victim, 2, TUTTI_DEVICE="hierarchical", TUTTI_DEVICE_TILE_BYTES="4096")
 
     def test_nccl_that_is_too_old_and_then_the_host_goes_on(self):
         self.right(2, "absent", env={"FAKE_NCCL_VERSION": "21602",
