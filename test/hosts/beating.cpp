@@ -3,7 +3,8 @@
 // It prints lines: "ready" after the first sum; "error MS RANK TEXT" with the monotonic time and
 // the rank at fault when a call fails; "smaller MS SIZE" after a shrink, "excluded MS TEXT" if that
 // fails; "sums N SIZE" at the end. FOLDER/stop ends it. If FOLDER/compute-R is there, rank R
-// computes once for COMPUTE_MS.
+// computes once for COMPUTE_MS. While FOLDER/hold-R is there, rank R of the job does not begin to
+// shrink.
 #include <tutti/tutti.h>
 
 #include <array>
@@ -59,7 +60,8 @@ int main(int argc, char** argv) {
     const milliseconds compute(argc > 2 ? std::atoi(argv[2]) : 0);
     tutti_comm* comm = nullptr;
     if (tutti_comm_create(nullptr, &comm) != TUTTI_OK) end("unable");
-    const std::string computes = "compute-" + std::to_string(tutti_comm_rank(comm));
+    const std::string name = std::to_string(tutti_comm_rank(comm));
+    const fs::path computes = folder / ("compute-" + name), holds = folder / ("hold-" + name);
     static std::array<uint32_t, count> in, out;
     uint64_t sums = 0;
     for (bool stops = false, computed = false; !stops;) {
@@ -69,6 +71,7 @@ int main(int argc, char** argv) {
             tutti_allreduce(comm, in.data(), out.data(), count, TUTTI_UINT32, TUTTI_SUM);
         if (status != TUTTI_OK) {
             say("error", failure());
+            while (fs::exists(holds)) std::this_thread::sleep_for(milliseconds(2));
             comm = shrink(comm);
             continue;
         }
@@ -77,7 +80,7 @@ int main(int argc, char** argv) {
             if (out.at(i) != size) end("wrong");
         stops = out.back() > 0;
         if (sums++ == 0) say("ready", "");
-        if (!computed && fs::exists(folder / computes)) {
+        if (!computed && fs::exists(computes)) {
             computed = true;
             for (const auto until = Clock::now() + compute; Clock::now() < until;) continue;
         }

@@ -59,14 +59,14 @@ class Job:
 
 
 class Heartbeats(unittest.TestCase):
-    def go_on(self, job, survivors, since, lost):
-        """The survivors get an error that names a lost rank, shrink, and go on."""
+    def go_on(self, job, survivors, since, lost, cause="TUTTI_HEARTBEAT_MS"):
+        """The survivors get an error that names a lost rank and its cause, shrink, and go on."""
         job.until(lambda: job.count("smaller", survivors) == len(survivors))
         for rank in survivors:
             text = job.texts()[rank]
             at_ms, error = re.search(r"^error (\d+) (.*)", text, re.M).groups()
             # A rank that revokes the communicator says why.
-            self.assertRegex(error, "rank (%s) is gone: .*TUTTI_HEARTBEAT_MS" % "|".join(map(str, lost)), text)
+            self.assertRegex(error, "rank (%s) is gone: .*(%s)" % ("|".join(map(str, lost)), cause), text)
             self.assertLess(int(at_ms) / 1000 - since, LATEST_S * len(lost), text)
             self.assertGreater(int(at_ms) / 1000 - since, HEARTBEAT_S / 2, text)
             sizes = re.findall(r"^smaller \d+ (\d+)$", text, re.M)
@@ -147,6 +147,52 @@ class Heartbeats(unittest.TestCase):
             job.until(lambda: job.count("excluded", [2]) == 1)
             self.right(job, [0, 1])
 
+    def test_a_cut_of_one_way_that_heals_after_the_alarm(self):
+        for way in ("to", "from"):
+            for cut, survivors in ((2, [0, 1]), (0, [1, 2])):
+                with self.subTest(way=way, cut=cut), hosts.Hosts(3) as network:
+                    job = Job(self, network, "abc")
+                    since = time.monotonic()
+                    network.cut(cut, way)
+                    # A rank that hears nothing may have ended before the others have noticed its silence.
+                    self.go_on(job, survivors, since, [cut], "TUTTI_HEARTBEAT_MS|its connection ended")
+                    network.mend(cut, way)
+                    job.until(lambda rank=cut, job=job: job.count("excluded", [rank]) == 1)
+                    time.sleep(4 * HEARTBEAT_S)
+                    self.right(job, survivors)
+                    for rank in survivors:  # and none but the first alarm
+                        self.assertEqual(len(re.findall("^error", job.texts()[rank], re.M)), 1, job.texts()[rank])
+
+    def shrink_during_a_cut(self, way, cut_s, survivors):
+        """Host 4 is lost. While ranks 0, 1 and 3 are inside tutti_comm_shrink and wait for rank 2, host 3 is cut off."""
+        with self.subTest(way=way, cut_s=cut_s), hosts.Hosts(5) as network:
+            job = Job(self, network, "abcde")
+            job.tell("hold-2")
+            since = time.monotonic()
+            network.cable(4, "down")
+            job.until(lambda: job.count("error", range(4)) == 4)
+            time.sleep(HEARTBEAT_S / 2)  # ranks 0, 1 and 3 have called
+            network.cut(3, way)
+            time.sleep(cut_s)
+            if 3 in survivors:
+                network.mend(3, way)
+            job.untell("hold-2")
+            self.go_on(job, survivors, since, [4])
+            excluded = [rank for rank in (3, 4) if rank not in survivors]
+            if 3 in excluded:
+                network.mend(3, way)
+            job.until(lambda: job.count("excluded", excluded) == len(excluded))
+            self.right(job, survivors)
+
+    def test_a_cut_of_one_way_during_a_shrink(self):
+        for way in ("to", "from"):
+            self.shrink_during_a_cut(way, 0, [0, 1, 2])
+            self.shrink_during_a_cut(way, 3 * HEARTBEAT_S, [0, 1, 2])
+
+    def test_a_short_cut_of_one_way_during_a_shrink(self):
+        for way in ("to", "from"):
+            self.shrink_during_a_cut(way, HEARTBEAT_S / 4, [0, 1, 2, 3])
+
     def test_a_short_cut_is_no_alarm(self):
         with hosts.Hosts(2) as network:
             job = Job(self, network, "aabb")
@@ -156,6 +202,17 @@ class Heartbeats(unittest.TestCase):
                 network.cable(1, "up")
                 time.sleep(2 * HEARTBEAT_S)
             self.no_alarm(job)
+
+    def test_a_short_cut_of_one_way_is_no_alarm(self):
+        for way in ("to", "from"):
+            with self.subTest(way=way), hosts.Hosts(2) as network:
+                job = Job(self, network, "aabb")
+                for _ in range(3):
+                    network.cut(1, way)
+                    time.sleep(HEARTBEAT_S / 4)
+                    network.mend(1, way)
+                    time.sleep(2 * HEARTBEAT_S)
+                self.no_alarm(job)
 
     def test_a_long_computation_is_no_alarm(self):
         with hosts.Hosts(2) as network:

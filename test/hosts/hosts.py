@@ -111,6 +111,11 @@ class Hosts:
         name, device = (self.switch, "port%d" % host) if way == "to" else (self.names[host], "net0")
         run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", "pfifo", "limit", "0")
 
+    def mend(self, host, way):
+        """Undoes a cut."""
+        name, device = (self.switch, "port%d" % host) if way == "to" else (self.names[host], "net0")
+        run("tc", "-n", name, "qdisc", "delete", "dev", device, "root")
+
     def add_dead_end(self, host):
         name = self.names[host]
         run("ip", "-n", name, "link", "add", "aside0", "type", "veth", "peer", "name", "aside1")
