@@ -44,33 +44,33 @@ tutti_status sum(const Ranks& ranks, std::size_t count, uint32_t serial) {
     return status;
 }
 
-tutti_status idle(const Ranks& ranks, Random& random) {
+Outcome idle(const Ranks& ranks, Random& random) {
     std::this_thread::sleep_for(std::chrono::microseconds(draw(random, 0, 4000)));
-    return tutti_barrier(ranks.comm);
+    return {ranks, tutti_barrier(ranks.comm)};
 }
 
-tutti_status small(const Ranks& ranks, Random& random) {
+Outcome small(const Ranks& ranks, Random& random) {
     tutti_status status = TUTTI_OK;
     for (uint32_t i = 0; i < 10 && status == TUTTI_OK; ++i)
         status = sum(ranks, draw(random, 1, 200), i);
-    return status;
+    return {ranks, status};
 }
 
-tutti_status large(const Ranks& ranks, Random& random) {
-    return sum(ranks, draw(random, 100'000, 1'000'000), static_cast<uint32_t>(random()));
+Outcome large(const Ranks& ranks, Random& random) {
+    return {ranks, sum(ranks, draw(random, 100'000, 1'000'000), static_cast<uint32_t>(random()))};
 }
 
-/// The first failure; all requests are over afterwards.
+/// The last failure, which is tutti_last_error's; all requests are over afterwards.
 template <std::size_t N>
 tutti_status wait_for_all(std::array<tutti_request*, N>& requests, tutti_status status) {
     for (tutti_request*& request : requests) {
         const tutti_status own = request ? tutti_wait(&request, -1) : TUTTI_OK;
-        if (status == TUTTI_OK) status = own;
+        if (own != TUTTI_OK) status = own;
     }
     return status;
 }
 
-tutti_status several(const Ranks& ranks, Random& random) {
+Outcome several(const Ranks& ranks, Random& random) {
     std::array<Values, 4> x;
     std::array<tutti_request*, 4> requests{};
     tutti_status status = TUTTI_OK;
@@ -81,11 +81,11 @@ tutti_status several(const Ranks& ranks, Random& random) {
     }
     status = wait_for_all(requests, status);
     for (uint32_t i = 0; i < x.size() && status == TUTTI_OK; ++i) check_sum(ranks, x[i], i);
-    return status;
+    return {ranks, status};
 }
 
 /// Each rank sends to the next one.
-tutti_status messages(const Ranks& ranks, Random& random) {
+Outcome messages(const Ranks& ranks, Random& random) {
     const std::size_t count = draw(random, 0, 1) ? draw(random, 1, 100) : draw(random, 1, 100'000);
     const int next = (ranks.rank + 1) % ranks.size();
     const int previous = (ranks.rank + ranks.size() - 1) % ranks.size();
@@ -101,35 +101,38 @@ tutti_status messages(const Ranks& ranks, Random& random) {
     if (status == TUTTI_OK &&
         got != values_of(ranks.names[static_cast<std::size_t>(previous)], count, 7))
         throw WrongResult("a message from the rank before");
-    return status;
+    return {ranks, status};
 }
 
 /// A sum over the part, which is destroyed.
-tutti_status use_and_destroy(const Ranks& part) {
-    const tutti_status status = sum(part, 1000, 3);
+Outcome use_and_destroy(const Ranks& part) {
+    const Outcome outcome(part, sum(part, 1000, 3));
     if (tutti_comm_destroy(part.comm) != TUTTI_OK)
         throw WrongResult(std::string("tutti_comm_destroy: ") + tutti_last_error());
-    return status;
+    return outcome;
 }
 
-tutti_status split(const Ranks& ranks, Random&) {
+Outcome split(const Ranks& ranks, Random&) {
     Ranks part;
     const tutti_status status =
         tutti_comm_split(ranks.comm, ranks.rank % 2, ranks.rank, &part.comm);
-    if (status != TUTTI_OK) return status;
+    if (status != TUTTI_OK) return {ranks, status};
     part.rank = ranks.rank / 2;
     for (std::size_t i = static_cast<std::size_t>(ranks.rank) % 2; i < ranks.names.size(); i += 2)
         part.names.push_back(ranks.names[i]);
-    return use_and_destroy(part);
+    Outcome outcome = use_and_destroy(part);
+    // If a rank outside of the part is lost, the part ends because of the member that learns it.
+    outcome.may_blame_the_living = true;
+    return outcome;
 }
 
-tutti_status dup(const Ranks& ranks, Random&) {
+Outcome dup(const Ranks& ranks, Random&) {
     Ranks copy = ranks;
     const tutti_status status = tutti_comm_dup(ranks.comm, &copy.comm);
-    return status == TUTTI_OK ? use_and_destroy(copy) : status;
+    return status == TUTTI_OK ? use_and_destroy(copy) : Outcome(ranks, status);
 }
 
-tutti_status plan(const Ranks& ranks, Random& random) {
+Outcome plan(const Ranks& ranks, Random& random) {
     const std::size_t count = draw(random, 1, 20'000);
     tutti_plan* bound = nullptr;
     tutti_status status =
@@ -139,8 +142,9 @@ tutti_status plan(const Ranks& ranks, Random& random) {
         status = tutti_plan_run(bound, x.data(), x.data());
         if (status == TUTTI_OK) check_sum(ranks, x, i);
     }
+    const Outcome outcome(ranks, status);
     tutti_plan_destroy(bound);
-    return status;
+    return outcome;
 }
 
 constexpr Operation all[] = {
@@ -154,13 +158,13 @@ std::span<const Operation> operations() {
     return all;
 }
 
-tutti_status check_members(const Ranks& ranks) {
+Outcome check_members(const Ranks& ranks) {
     const int own = ranks.name();
     std::vector<int> names(ranks.names.size(), -1);
     const tutti_status status = tutti_allgather(ranks.comm, &own, names.data(), 1, TUTTI_INT32);
-    if (status != TUTTI_OK) return status;
+    if (status != TUTTI_OK) return {ranks, status};
     if (names != ranks.names) throw WrongResult("the ranks are others than those that remained");
-    return sum(ranks, 5000, 11);
+    return {ranks, sum(ranks, 5000, 11)};
 }
 
 }  // namespace recovery_test

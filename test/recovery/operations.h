@@ -22,6 +22,21 @@ struct Ranks {
 
     int size() const { return static_cast<int>(names.size()); }
     int name() const { return names[static_cast<std::size_t>(rank)]; }
+    /// The name of the rank at fault in the communicator's last failure, -1 if none is known.
+    int blamed() const {
+        const int at_fault = tutti_last_error_rank();
+        return at_fault < 0 || at_fault >= size() ? -1 : names[static_cast<std::size_t>(at_fault)];
+    }
+};
+
+/// A call's status, and the name of the rank at fault if it failed.
+struct Outcome {
+    Outcome(const Ranks& ranks, tutti_status call)
+        : status(call), blamed(call == TUTTI_OK ? -1 : ranks.blamed()) {}
+
+    tutti_status status;
+    int blamed;
+    bool may_blame_the_living = false;
 };
 
 /// A result that no failure excuses.
@@ -30,15 +45,15 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// All ranks draw the same numbers. Returns the status of the first call that failed; throws
+/// All ranks draw the same numbers. Returns the outcome of a call that failed, if one did; throws
 /// WrongResult.
 struct Operation {
     const char* name;
-    tutti_status (*run)(const Ranks& ranks, Random& random);
+    Outcome (*run)(const Ranks& ranks, Random& random);
 };
 std::span<const Operation> operations();
 
 /// The ranks' names over the communicator itself, and a sum.
-tutti_status check_members(const Ranks& ranks);
+Outcome check_members(const Ranks& ranks);
 
 }  // namespace recovery_test

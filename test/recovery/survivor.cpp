@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -105,14 +106,19 @@ private:
     }
 
     /// False after a failure, which must come from another rank's end.
-    bool succeeded(tutti_status status) {
+    bool succeeded(tutti_status status) { return succeeded(Outcome(ranks_, status)); }
+    bool succeeded(const Outcome& outcome) {
+        const tutti_status status = outcome.status;
         if (status == TUTTI_OK) return true;
         if (ended_by_itself()) return false;
         const bool aborted = options.threads > 0 && status == TUTTI_ERR_ABORTED;
         if (status != TUTTI_ERR_PEER_LOST && status != TUTTI_ERR_REVOKED && !aborted)
             fail(std::string("no rank's end explains this error: ") + tutti_last_error());
-        if (tutti_last_error_rank() < 0)
-            fail(std::string("this error has no rank: ") + tutti_last_error());
+        if (outcome.blamed < 0) fail(std::string("this error has no rank: ") + tutti_last_error());
+        // Over UCX, a rank that cannot receive any more calls itself lost.
+        if (status == TUTTI_ERR_PEER_LOST && outcome.blamed != name() &&
+            !outcome.may_blame_the_living)
+            blamed_.emplace(outcome.blamed, tutti_last_error());
         return false;
     }
 
@@ -234,6 +240,11 @@ private:
         const std::vector<int> lost = lost_ranks();
         for (const int leaver : std::exchange(leavers_, {}))
             if (!contains(lost, leaver)) fail("a rank that was left out is not lost");
+        const std::vector<int> lost_names = names_of(lost);
+        for (const auto& [name, error] : std::exchange(blamed_, {}))
+            if (!contains(lost_names, name))
+                fail("an error called rank " + std::to_string(name) +
+                     " lost, which has gone on: " + error);
         Ranks next{smaller, {}, -1};
         for (int rank = 0; rank < ranks_.size(); ++rank) {
             if (contains(lost, rank)) continue;
@@ -265,7 +276,8 @@ private:
     }
 
     Ranks ranks_;
-    std::vector<int> leavers_;  // of the next smaller communicator
+    std::vector<int> leavers_;           // of the next smaller communicator
+    std::map<int, std::string> blamed_;  // ranks that an error called lost, and its text
     int generation_ = 0, agreements_ = 0;
     std::string doing_ = "join";
     bool over_ = false, left_out_ = false, cut_off_ = false;
