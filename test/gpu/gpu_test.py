@@ -15,6 +15,7 @@ import unittest
 
 COUNT = 1 << 20
 FLOAT32, SUM, MAX = 10, 0, 1
+LOSSES = (5, 11)  # TUTTI_ERR_PEER_LOST, TUTTI_ERR_REVOKED
 LIMIT_S = 300
 # Bytes of the types in the order of their numbers; how many operators there are; TUTTI_ERR_INVALID.
 WIDTHS, OPS, INVALID, FEW = (1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1), 8, 2, 5000
@@ -115,6 +116,21 @@ class Rank:
             sys.exit(f"allreduce_multi: {self.lib.tutti_last_error().decode()}")
         return status == 0
 
+    def loses_a_rank(self, at):
+        """Whether a sum fails because a rank is gone."""
+        status = self.lib.tutti_allreduce(self.comm, at, at, ctypes.c_size_t(COUNT), FLOAT32, SUM)
+        status = status or self.lib.tutti_comm_sync(self.comm, ctypes.c_int64(-1))
+        return status in LOSSES
+
+    def shrink(self):
+        """Goes on with the ranks that remain."""
+        smaller = ctypes.c_void_p()
+        self.call("comm_revoke")
+        self.call("comm_shrink", ctypes.byref(smaller))
+        self.call("comm_destroy")
+        self.comm = smaller
+        self.rank, self.size = self.lib.tutti_comm_rank(smaller), self.lib.tutti_comm_size(smaller)
+
     def sync(self):
         self.call("comm_sync", ctypes.c_int64(-1))
 
@@ -192,6 +208,32 @@ def send_messages():
     rank.call("comm_destroy")
 
 
+def outlive_a_rank():
+    """The middle rank ends without a goodbye. The others shrink: sums, broadcasts and messages of device memory."""
+    own_device = int(os.environ["TUTTI_RANK"]) if os.environ.get("TUTTI_DEVICE") != "staged" else 0
+    gpu, rank = Gpu(own_device), Rank()
+    data = gpu.floats(1)
+    rank.allreduce(data, data)
+    rank.sync()
+    rank.call("barrier")
+    if rank.rank == rank.size // 2:
+        os._exit(0)
+    if not rank.loses_a_rank(data):
+        sys.exit(f"rank {rank.rank}: no loss, but: {rank.lib.tutti_last_error().decode()}")
+    rank.shrink()
+    for _ in range(3):
+        sums, sent, got = gpu.floats(rank.rank + 1), gpu.floats(rank.rank + 1), gpu.floats(-1)
+        rank.allreduce(sums, sums)
+        rank.call("sendrecv", sent, ctypes.c_size_t(COUNT), (rank.rank + 1) % rank.size, 3, got, ctypes.c_size_t(COUNT),
+                  (rank.rank - 1) % rank.size, 3, FLOAT32, None)
+        rank.call("broadcast", sent, ctypes.c_size_t(COUNT), FLOAT32, rank.size - 1)
+        rank.sync()
+        expect(rank, gpu.read(sums), rank.size * (rank.size + 1) / 2, "the sum of the survivors")
+        expect(rank, gpu.read(got), (rank.rank - 1) % rank.size + 1, "what was received")
+        expect(rank, gpu.read(sent), rank.size, "what was broadcast")
+    rank.call("comm_destroy")
+
+
 def work(case):
     """One rank of a job, under tutti-run."""
     if case == "inputs":
@@ -200,6 +242,8 @@ def work(case):
         return order_streams()
     if case == "messages":
         return send_messages()
+    if case == "loss":
+        return outlive_a_rank()
     on_host = case == "with_host_ranks" and os.environ["TUTTI_RANK"] == "0"
     own_device = int(os.environ["TUTTI_RANK"]) if case == "own_devices" else 0
     gpu = None if on_host else Gpu(own_device)
@@ -267,6 +311,11 @@ class OnGpu(unittest.TestCase):
     def test_messages(self):
         self.job("messages", 1)
         self.job("messages", 3, TUTTI_DEVICE="staged")
+
+    def test_the_others_shrink_after_a_loss(self):
+        self.job("loss", 3, "--keep-going", TUTTI_DEVICE="staged")
+        if GPU.count >= 3:
+            self.job("loss", min(GPU.count, 8), "--keep-going")
 
     def test_messages_straight_from_device_to_device(self):
         why_not = no_cuda_in_ucx()
