@@ -1,18 +1,20 @@
 // Ranks that make one communicator after the other, and count what their process holds.
-// usage: generations parts TIMES | generations deaths
+// usage: generations parts TIMES | generations deaths MILLISECONDS
 // parts: so many times, all ranks make a communicator, use it and destroy it; then so many times,
 // all ranks but the last. deaths: the last rank of each communicator kills itself, until one rank
-// is left. Prints "census WHEN FILES MAPS RSS_KB", then the kinds of files.
+// is left, which counts after that time. Prints "census WHEN FILES MAPS RSS_KB", then the kinds of
+// files.
 #include <signal.h>
 #include <tutti/tutti.h>
-#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "channels.h"
 
@@ -50,7 +52,8 @@ void take_census(const std::string& when) {
     int maps = 0;
     std::ifstream mapped("/proc/self/maps");
     for (std::string line; std::getline(mapped, line);)
-        if (line.find("memfd") != std::string::npos) ++maps;
+        for (const char* kind : {"memfd", "/dev/shm", "/SYSV"})
+            if (line.find(kind) != std::string::npos) ++maps;
     std::printf("census %s %d %d %ld", when.c_str(), files, maps, resident_kb());
     for (const auto& [kind, count] : kinds) std::printf(" %s=%d", kind.c_str(), count);
     std::printf("\n");
@@ -70,7 +73,8 @@ void make_parts(tutti_comm* whole, std::size_t leavers, int times) {
     take_census("late");
 }
 
-void outlive(tutti_comm* comm) {
+/// close_ms: until the kernel, and the transport's library, have closed what led to the last peer.
+void outlive(tutti_comm* comm, int close_ms) {
     while (tutti_comm_size(comm) > 1) {
         need(use_channels(comm), "an operation");
         need(tutti_barrier(comm), "tutti_barrier");
@@ -85,7 +89,7 @@ void outlive(tutti_comm* comm) {
         comm = smaller;
     }
     need(use_channels(comm), "an operation");
-    usleep(300'000);  // until the kernel has ended the last one's sockets
+    std::this_thread::sleep_for(std::chrono::milliseconds(close_ms));
     take_census("left");
     need(tutti_comm_destroy(comm), "tutti_comm_destroy");
 }
@@ -97,11 +101,12 @@ int main(int argc, char** argv) {
     tutti_comm* comm = nullptr;
     need(tutti_comm_create(nullptr, &comm), "tutti_comm_create");
     need(use_channels(comm), "an operation");
+    if (argc != 3) return 2;
     if (what == "deaths") {
-        outlive(comm);
+        outlive(comm, std::atoi(argv[2]));
         return 0;
     }
-    if (what != "parts" || argc != 3) return 2;
+    if (what != "parts") return 2;
     const int times = std::atoi(argv[2]);
     make_parts(comm, 0, times);
     if (tutti_comm_rank(comm) != tutti_comm_size(comm) - 1) make_parts(comm, 1, times);

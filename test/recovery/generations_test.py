@@ -1,4 +1,5 @@
-"""A process that lives through many communicators, and through many deaths of others, holds no more than before.
+"""A process that lives through many communicators, and through many deaths of others, holds no more than before, and
+the dead leave no shared memory.
 
 TUTTI_TEST_GENERATIONS: the communicators of a job (60 by default, 500 in the long tier).
 """
@@ -12,11 +13,15 @@ import sys
 import tempfile
 import unittest
 
+from processes import files_left
+
 GENERATIONS_PROGRAM = os.environ["TUTTI_GENERATIONS"]
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
 TIMES = int(os.environ.get("TUTTI_TEST_GENERATIONS", "500" if TIER == "long" else "60"))
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "12"))
 SANITIZED = bool(os.environ.get("TUTTI_TEST_MAX_RANKS"))
+# Transports over networks' own libraries, where they are built.
+FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
 PATIENCE_S = 120
 CENSUS = re.compile(r"census (\w+) (\d+) (\d+) (\d+)(.*)")
 
@@ -34,11 +39,12 @@ def output_until_done(process):
     return "".join(itertools.takewhile(lambda line: line != "done\n", process.stdout))
 
 
-def run(ranks, transport, *arguments):
+def run(ranks, settings, *arguments):
     """The census of each rank, in the order in which it took them."""
+    files = files_left()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
     with tempfile.TemporaryDirectory() as store:
-        env = {**clean, "TUTTI_SIZE": str(ranks), "TUTTI_STORE": f"file://{store}", "TUTTI_TRANSPORT": transport,
+        env = {**clean, "TUTTI_SIZE": str(ranks), "TUTTI_STORE": f"file://{store}", **settings,
                "TUTTI_SECRET": secrets.token_hex(16), "TUTTI_TIMEOUT_MS": "100000", "TUTTI_IFACE": "127.0.0.1",
                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
         processes = [subprocess.Popen([GENERATIONS_PROGRAM, *arguments], env={**env, "TUTTI_RANK": str(rank)},
@@ -53,6 +59,9 @@ def run(ranks, transport, *arguments):
             for process in processes:
                 process.kill()
                 process.wait()
+        left = files_left({process.pid for process in processes}) - files
+        if left:
+            raise AssertionError(f"{ranks} ranks left {left} in /dev/shm")
         for rank, (process, output) in enumerate(zip(processes, outputs)):
             killed_itself = arguments[0] == "deaths" and rank > 0
             expected = -signal.SIGKILL if killed_itself else 0
@@ -63,9 +72,11 @@ def run(ranks, transport, *arguments):
 
 
 class Leaks:
-    transport = "shm"
+    settings = {"TUTTI_TRANSPORT": "shm"}
     # A process with many peers makes so many further segments and keeps them: each is four times as large as the last.
     more_segments = 1
+    most_ranks = MAX_RANKS
+    close_ms = 300  # from a peer's death until nothing that led to it is left
 
     def assert_no_more(self, before, after, spare_kb, segments=0):
         told = f"\n{before.text}\n{after.text}"
@@ -76,13 +87,13 @@ class Leaks:
             self.assertLess(after.rss_kb, before.rss_kb + spare_kb, told)
 
     def test_communicators_of_healthy_ranks(self):
-        for census in run(4, self.transport, "parts", str(TIMES)):
+        for census in run(4, self.settings, "parts", str(TIMES)):
             for early, late in zip(census[::2], census[1::2]):
                 self.assertEqual((early.when, late.when), ("early", "late"))
                 self.assert_no_more(early, late, 4000)
 
     def test_the_last_of_many_holds_as_much_as_the_last_of_few(self):
-        few, many = (run(ranks, self.transport, "deaths")[0][-1] for ranks in (3, MAX_RANKS))
+        few, many = (run(ranks, self.settings, "deaths", str(self.close_ms))[0][-1] for ranks in (3, self.most_ranks))
         self.assert_no_more(few, many, 6000, self.more_segments)
 
 
@@ -91,8 +102,28 @@ class Shm(Leaks, unittest.TestCase):
 
 
 class Tcp(Leaks, unittest.TestCase):
-    transport = "tcp"
+    settings = {"TUTTI_TRANSPORT": "tcp"}
     more_segments = 0
+
+
+@unittest.skipUnless("ucx" in FABRICS, "built without UCX")
+class Ucx(Leaks, unittest.TestCase):
+    settings = {"TUTTI_TRANSPORT": "ucx"}
+    close_ms = 2500  # UCX finds a death in its shared memory after up to a second
+
+
+@unittest.skipUnless("ucx" in FABRICS, "built without UCX")
+class UcxOverTcp(Leaks, unittest.TestCase):
+    settings = {"TUTTI_TRANSPORT": "ucx", "UCX_TLS": "tcp,self"}
+    more_segments = 0
+
+
+@unittest.skipUnless("ofi" in FABRICS, "built without libfabric")
+class Ofi(Leaks, unittest.TestCase):
+    settings = {"TUTTI_TRANSPORT": "ofi"}
+    more_segments = 0
+    # The provider net may break connections that many ranks make to each other at the same time (transports.md).
+    most_ranks = min(6, MAX_RANKS)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import time
 import unittest
 import zlib
 
-from processes import Process, free_port
+from processes import Process, files_left, free_port
 
 GROWER = os.environ["TUTTI_GROWER"]
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
@@ -122,21 +122,17 @@ class Job:
         self.wait_until(lambda: all(process.popen.poll() is not None for process in self.processes), "ended")
 
 
-def files_of_ours():
-    return {path.name for path in pathlib.Path("/dev/shm").glob("*tutti*")}
-
-
 class Growth:
     transport, hosts, env = "shm", 1, {}
     more_files = 2
 
     def setUp(self):
         self.random = random.Random(SEED ^ zlib.crc32(self.id().encode()))
-        self.files = files_of_ours()
+        self.files = files_left()
         print(f"{self.id()}: TUTTI_TEST_SEED={SEED}", file=sys.stderr)
 
     def tearDown(self):
-        self.assertEqual(files_of_ours() - self.files, set())
+        self.assertEqual(files_left(Process.pids) - self.files, set())
 
     def job(self, size=3):
         return Job(size, self.transport, self.hosts, self.store(), **self.env)

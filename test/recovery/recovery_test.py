@@ -5,7 +5,6 @@ kills 20 more of each). TUTTI_TEST_SEED repeats the choices of a run, but not th
 """
 import itertools
 import os
-import pathlib
 import random
 import statistics
 import sys
@@ -14,6 +13,7 @@ import unittest
 import zlib
 
 from job import Job
+from processes import Process, files_left
 
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
 KILLS = int(os.environ.get("TUTTI_TEST_KILLS", "1000" if TIER == "long" else "100"))
@@ -21,13 +21,8 @@ SEED = int(os.environ.get("TUTTI_TEST_SEED", random.SystemRandom().randrange(1 <
 MAX_RANKS = min(6, int(os.environ.get("TUTTI_TEST_MAX_RANKS", "6")))
 # Transports over networks' own libraries, where they are built.
 FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
-SHARED_MEMORY = pathlib.Path("/dev/shm")
 MENUS = ("idle", "small", "large", "messages,several", "split,dup", "plan,small", "all")
 LONGEST_US = 3000  # most calls that make a communicator take less
-
-
-def files_of_ours():
-    return {path.name for path in SHARED_MEMORY.glob("*tutti*")}
 
 
 class Losses:
@@ -38,14 +33,14 @@ class Losses:
 
     def setUp(self):
         self.random = random.Random(SEED ^ zlib.crc32(self.id().encode()))
-        self.files = files_of_ours()
+        self.files = files_left()
         self.took_us, self.ends = [], 0
 
     def tearDown(self):
         took_us = self.took_us or [0]
         print(f"{self.id()}: {self.ends} ranks ended; new communicators took {statistics.median(took_us)} us (median), "
               f"{max(took_us)} us at most; TUTTI_TEST_SEED={SEED}", file=sys.stderr)
-        self.assertEqual(files_of_ours() - self.files, set())
+        self.assertEqual(files_left(Process.pids) - self.files, set())
 
     def job(self, ranks, menu, **how):
         return Job(ranks, self.random.randrange(1 << 31), menu, transport=self.transport, hosts=self.hosts, **how)
