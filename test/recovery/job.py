@@ -13,6 +13,7 @@ from processes import Process, free_port
 SURVIVOR = os.environ["TUTTI_SURVIVOR"]
 SOON_S = 60  # until all have gone on; machines are shared, and the ranks' deadline is later
 TIMEOUT_MS = 120_000
+UNABLE = 3  # a survivor's exit status if it could not make the first communicator
 SAID = re.compile(r"\[(\d+)\] (\w[\w ]*?)(?: (\d+))?(?:: (.*))?")
 # The leak checker may crash on libraries that are loaded late, and reports what they keep.
 SANITIZERS = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
@@ -25,7 +26,8 @@ class Failure(AssertionError):
 class Job:
     """ranks: how many. doomed: "RANK:MOMENT:NTH:MICROSECONDS" of ranks that end themselves if they reach it."""
 
-    def __init__(self, ranks, seed, menu, transport="shm", doomed=(), hosts=1, store="file"):
+    def __init__(self, ranks, seed, menu, transport="shm", doomed=(), hosts=1, store="file",
+                 timeout_ms=TIMEOUT_MS):
         self.folder = tempfile.TemporaryDirectory()
         self.stop_file = os.path.join(self.folder.name, "stop")
         self.ranks = ranks
@@ -36,13 +38,14 @@ class Job:
         self.told = collections.defaultdict(dict)  # of a generation or an agreement: what each rank said, who is gone
         self.ended = set()  # ranks that have died, or have left in order
         self.killed = set()
+        self.unable = {}  # of ranks that could not join: their errors
         self.doomed = {int(each.split(":")[0]) for each in doomed}
         self.selector = selectors.DefaultSelector()
         url = f"tcp://127.0.0.1:{free_port()}" if store == "tcp" else f"file://{self.folder.name}"
         command = [SURVIVOR, "--seed", str(seed), "--menu", menu, "--stop", self.stop_file,
                    *(word for each in doomed for word in ("--die", each))]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
-        env = {**clean, **SANITIZERS, "TUTTI_TIMEOUT_MS": str(TIMEOUT_MS), "TUTTI_SECRET": secrets.token_hex(16),
+        env = {**clean, **SANITIZERS, "TUTTI_TIMEOUT_MS": str(timeout_ms), "TUTTI_SECRET": secrets.token_hex(16),
                "TUTTI_IFACE": "127.0.0.1"}
         self.threads = transport == "inproc"
         # A rank that is killed while it writes to UCX's shared memory leaves its receiver unable to receive.
@@ -99,6 +102,9 @@ class Job:
             self.verified[rank] += 1
         elif verb == "agreed":
             self.compare((verb, number), rank, rest, {int(each) for each in rest.partition(", lost")[2].split()})
+        elif verb == "unable":
+            self.unable[rank] = rest
+            self.ended.add(rank)
         elif verb in ("gone", "left out", "cut off"):
             if verb == "cut off" and not self.may_cut_off:
                 self.fail(line)
@@ -108,6 +114,15 @@ class Job:
             self.members[rank] = [int(each) for each in members.split()]
             self.took_us.append(int(took.removesuffix(" us")))
             self.compare((verb, number), rank, members, set(range(self.ranks)) - set(self.members[rank]))
+
+    def check_unable(self):
+        """A killed rank is the reason, or another that could not join for that reason. A rank that was killed before it
+        called tutti_comm_create is unknown to the others, which wait for it to the deadline."""
+        for rank, error in self.unable.items():
+            status, fault = re.match(r"([\w ]+) at fault (-?\d+): ", error).groups()
+            late = status == "timeout" and "did not join" in error and int(fault) in self.killed
+            if not late and (status != "peer lost" or int(fault) not in self.killed | set(self.unable)):
+                self.fail(f"no rank's end explains the error of rank {rank}: {error}")
 
     def compare(self, about, rank, words, gone):
         """All ranks say the same. If a rank dies before it has told others of a decision, they make a new one."""
@@ -131,7 +146,7 @@ class Job:
     def check_end(self, rank, process):
         if process.popen.returncode == -signal.SIGKILL and rank in self.killed | self.doomed:
             self.ended.add(rank)
-        elif process.popen.returncode != 0:
+        elif process.popen.returncode not in (0, UNABLE):
             self.fail(f"rank {rank} ended with {process.popen.returncode}")
 
     def wait_until(self, holds, what):
@@ -140,6 +155,10 @@ class Job:
             if time.monotonic() > end:
                 self.fail(f"after {SOON_S} s the ranks had not {what}")
             self.read(0.05)
+
+    def wait_until_one_joins(self):
+        """A rank has begun to make the first communicator: it has written to the store."""
+        self.wait_until(lambda: os.listdir(self.folder.name), "written to the store")
 
     def wait_until_started(self):
         self.wait_until(lambda: len(self.verified) == self.ranks, "joined")
@@ -175,6 +194,7 @@ class Job:
         self.wait_until(lambda: all(process.popen.poll() is not None for process in self.processes), "ended")
         while self.selector.get_map():
             self.read(0.05)
+        self.check_unable()
         for number, process in enumerate(self.processes):
             if self.threads and process.popen.returncode != 0:
                 self.fail(f"process {number} ended with {process.popen.returncode}")

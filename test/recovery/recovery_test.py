@@ -22,6 +22,7 @@ MAX_RANKS = min(6, int(os.environ.get("TUTTI_TEST_MAX_RANKS", "6")))
 # Transports over networks' own libraries, where they are built.
 FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
 MENUS = ("idle", "small", "large", "messages,several", "split,dup", "plan,small", "all")
+JOIN_TIMEOUT_MS = 10_000  # ranks wait so long for one that was killed before it could join
 LONGEST_US = 3000  # most calls that make a communicator take less
 
 
@@ -133,11 +134,30 @@ class Losses:
         self.repeat(0.05, run)
 
 
-class Shm(Losses, unittest.TestCase):
+class Joining:
+    def test_while_all_join(self):
+        """Ranks are killed in the first 50 ms of a job. Each of the others gets an error, or goes on without them."""
+        def run():
+            ranks = self.ranks(2)
+            with self.job(ranks, "small", timeout_ms=JOIN_TIMEOUT_MS) as job:
+                job.wait_until_one_joins()
+                time.sleep(self.random.uniform(0, 0.05))
+                job.kill(self.some(ranks))
+                job.wait_until_gone_on()
+                job.stop()
+            self.unable += len(job.unable)
+            return job
+
+        self.unable = 0
+        self.repeat(1, run)
+        print(f"{self.id()}: {self.unable} ranks could not join", file=sys.stderr)
+
+
+class Shm(Losses, Joining, unittest.TestCase):
     pass
 
 
-class Tcp(Losses, unittest.TestCase):
+class Tcp(Losses, Joining, unittest.TestCase):
     transport = "tcp"
 
 

@@ -293,11 +293,20 @@ private:
     std::_Exit(1);
 }
 
+[[noreturn]] void end_as_unable(tutti_status status) {
+    const char* rank = std::getenv("TUTTI_RANK");
+    std::printf("[%s] unable: %s at fault %d: %s\n", rank ? rank : "0", tutti_status_string(status),
+                tutti_last_error_rank(), tutti_last_error());
+    std::fflush(stdout);
+    std::_Exit(3);
+}
+
 void join_and_live(const tutti_config* config) {
     int name = -1;
     try {
         tutti_comm* comm = nullptr;
-        if (tutti_comm_create(config, &comm) != TUTTI_OK) throw WrongResult(tutti_last_error());
+        const tutti_status status = tutti_comm_create(config, &comm);
+        if (status != TUTTI_OK) end_as_unable(status);
         name = tutti_comm_rank(comm);
         Survivor(name, comm).live();
     } catch (const std::exception& error) {
