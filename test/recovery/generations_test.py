@@ -75,7 +75,6 @@ class Leaks:
     settings = {"TUTTI_TRANSPORT": "shm"}
     # A process with many peers makes so many further segments and keeps them: each is four times as large as the last.
     more_segments = 1
-    most_ranks = MAX_RANKS
     close_ms = 300  # from a peer's death until nothing that led to it is left
 
     def assert_no_more(self, before, after, spare_kb, segments=0):
@@ -93,7 +92,7 @@ class Leaks:
                 self.assert_no_more(early, late, 4000)
 
     def test_the_last_of_many_holds_as_much_as_the_last_of_few(self):
-        few, many = (run(ranks, self.settings, "deaths", str(self.close_ms))[0][-1] for ranks in (3, self.most_ranks))
+        few, many = (run(ranks, self.settings, "deaths", str(self.close_ms))[0][-1] for ranks in (3, MAX_RANKS))
         self.assert_no_more(few, many, 6000, self.more_segments)
 
 
@@ -122,8 +121,6 @@ class UcxOverTcp(Leaks, unittest.TestCase):
 class Ofi(Leaks, unittest.TestCase):
     settings = {"TUTTI_TRANSPORT": "ofi"}
     more_segments = 0
-    # The provider net may break connections that many ranks make to each other at the same time (transports.md).
-    most_ranks = min(6, MAX_RANKS)
 
 
 if __name__ == "__main__":

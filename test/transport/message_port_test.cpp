@@ -250,6 +250,35 @@ TEST_CASE("message port: the library hears once that a peer has been reached") {
     REQUIRE(PlainMessenger::reached - before == 2);
 }
 
+TEST_CASE("message port: sends again what fails before a peer was reached, in order") {
+    const PlainReset reset;
+    PortDuo duo(plain());
+    plain_manners.breaks = 3;
+    const Buffer data = pattern(500, 1);
+    for (uint64_t number = 1; number <= 4; ++number) {
+        send_patiently({&duo.a, &duo.b}, duo.a, 1, number, data, nullptr);
+        duo.a.turn();  // hears that it has failed
+    }
+    for (uint64_t number = 1; number <= 4; ++number) take(duo, duo.b, number, data);
+    REQUIRE(duo.a.log.losses.empty());
+}
+
+TEST_CASE("message port: a failed message is a loss after a peer was reached, and if all fail") {
+    const PlainReset reset;
+    const Buffer data = pattern(500, 1);
+    for (const bool reached : {false, true}) {
+        PortDuo duo(plain());
+        if (reached) {
+            exchange(duo, duo.a, duo.b, 1, 500);
+            duo.a.turn();
+        }
+        plain_manners.breaks = reached ? 1 : 1000;
+        send_patiently({&duo.a, &duo.b}, duo.a, 1, 1, data, nullptr);
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return duo.a.log.losses.size() == 1; }));
+        plain_manners.breaks = 0;
+    }
+}
+
 TEST_CASE("message port: takes more messages than it has buffers, and keeps them") {
     const PlainReset reset;
     PortDuo duo(plain());

@@ -21,6 +21,8 @@ struct MessagePeer {
     bool connected = false;         // by Port::connect(); false: known only from its messages
     bool reached = false;           // the library has completed a send to it
     bool gone = false;              // lost or disconnected
+    std::size_t again = 0;          // messages to it that the port sends again
+    unsigned failed = 0;            // messages that failed before it was reached
     int64_t refused_since_ns = 0;   // since when the library has refused each send to this peer,
                                     // although nothing to it is unfinished; 0: it does not
     std::size_t staged = 0;         // send buffers of ours with messages to it

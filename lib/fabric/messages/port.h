@@ -60,7 +60,7 @@ public:
 private:
     int wake_fd() const override { return messenger_.wake_fd(); }
     bool arm() override {
-        return control_.empty() && payloads_.granted.empty() && messenger_.arm();
+        return again_.empty() && control_.empty() && payloads_.granted.empty() && messenger_.arm();
     }
     void drain() override { messenger_.drain(); }
     Result<> add_memory(std::byte* data, std::size_t bytes) override {
@@ -103,6 +103,8 @@ private:
                            void* context);
     Progress announce(MessagePeer& peer, const std::byte* header, const std::byte* data,
                       std::size_t bytes, void* context);
+    bool send_later(StagedMessage& staged, int code);
+    bool send_again(StagedMessage& staged);
     Progress refused(MessagePeer& peer, int code, std::size_t bytes);
     void send_control(MessagePeer& peer, Prefix::Kind kind, uint64_t number, uint64_t bytes);
     bool try_send_control(const QueuedControl& control);
@@ -129,6 +131,7 @@ private:
     ReceiveBuffers first_{messenger_.library_memory(), false},
         second_{messenger_.library_memory(), true};
     Payloads payloads_;
+    Queue<StagedMessage*> again_;   // messages whose connection broke before it carried anything
     Queue<QueuedControl> control_;  // messages for which there was no room yet
     uint32_t turns_ = 0;
     int64_t looked_ns_ = 0;

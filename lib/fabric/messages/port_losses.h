@@ -33,6 +33,12 @@ void MessagePort<Messenger>::mark_lost(MessagePeer& peer, const std::string& cau
 template <typename Messenger>
 void MessagePort<Messenger>::drop_waiting(MessagePeer& peer) {
     sends_.forget(peer);
+    again_.remove_if([&](StagedMessage* staged) {
+        if (staged->peer != &peer) return false;
+        sends_.give(*staged);
+        return true;
+    });
+    peer.again = 0;
     control_.remove_if([&](const QueuedControl& control) { return control.peer == &peer; });
     payloads_.outgoing.each([&](PayloadOut& out) {
         if (out.peer == &peer && out.state != PayloadOut::State::sending)
@@ -95,6 +101,7 @@ void MessagePort<Messenger>::fail_port(std::string_view cause) {
                   .advice("make a new communicator, or set TUTTI_TRANSPORT=tcp"));
     messenger_.close();
     messenger_.silence();
+    again_.clear();
     control_.clear();
     payloads_.granted.clear();
     sends_.forget_all();

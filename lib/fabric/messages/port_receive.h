@@ -25,8 +25,8 @@ template <typename Messenger>
 bool MessagePort<Messenger>::progress() {
     if (!broken_.empty()) return false;
     check_peers();
-    const bool behind = !control_.empty() || !payloads_.granted.empty() || first_.is_behind() ||
-                        second_.is_behind();
+    const bool behind = !again_.empty() || !control_.empty() || !payloads_.granted.empty() ||
+                        first_.is_behind() || second_.is_behind();
     const bool moved = behind && retry();
     return take_completions() || moved;
 }
@@ -58,6 +58,7 @@ void MessagePort<Messenger>::handle(const OpCompletion& completion) {
         case OpContext::Kind::staged: {
             auto& staged = static_cast<StagedMessage&>(operation);
             if (code == Code::ok && !staged.second) note_reached(peer);
+            if (send_later(staged, completion.error)) return;
             sends_.give(staged);
             break;
         }
@@ -82,8 +83,8 @@ void MessagePort<Messenger>::handle(const OpCompletion& completion) {
 template <typename Messenger>
 void MessagePort<Messenger>::flush(Deadline deadline) {
     Pace pace(deadline);
-    while (broken_.empty() &&
-           (sends_.any_leaving() || !control_.empty() || !payloads_.granted.empty()))
+    while (broken_.empty() && (sends_.any_leaving() || !again_.empty() || !control_.empty() ||
+                               !payloads_.granted.empty()))
         if (progress() ? deadline.passed() : !pace.pause()) return;
 }
 

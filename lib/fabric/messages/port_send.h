@@ -12,6 +12,10 @@ namespace tutti::fabric {
 // lost.
 inline constexpr int64_t reconnect_ns = 500'000'000;
 
+// So many messages may fail before the peer is reached. A dead process accepts no connection on
+// which a message could fail.
+inline constexpr unsigned most_failed = 8;
+
 template <typename Messenger>
 Progress MessagePort<Messenger>::post(StagedMessage& staged) {
     const int code = messenger_.send(staged);
@@ -22,6 +26,36 @@ Progress MessagePort<Messenger>::post(StagedMessage& staged) {
     }
     sends_.give(staged);
     return refused(peer, code, staged.bytes);
+}
+
+// If two ranks connect to each other at the same time, libfabric 1.17's provider net may close the
+// connection that it has just made, in favour of the other one. A message on it fails then,
+// although the peer lives and has received nothing. Only the first messages to a peer can meet
+// this.
+template <typename Messenger>
+bool MessagePort<Messenger>::send_later(StagedMessage& staged, int code) {
+    MessagePeer& peer = *staged.peer;
+    if (code == 0 || peer.reached || staged.second || !can_send(&peer)) return false;
+    if (++peer.failed > most_failed) return false;
+    again_.push(&staged);
+    ++peer.again;
+    return true;
+}
+
+// False: there is no room yet.
+template <typename Messenger>
+bool MessagePort<Messenger>::send_again(StagedMessage& staged) {
+    const int code = messenger_.send(staged);
+    if (messenger_.is_full(code)) return false;
+    MessagePeer& peer = *staged.peer;
+    --peer.again;
+    if (code == 0) {
+        sends_.leaves(peer);
+    } else {
+        sends_.give(staged);
+        refused(peer, code, staged.bytes);
+    }
+    return true;
 }
 
 // The library refused an operation: busy if it may accept it later, else failed.
@@ -76,7 +110,8 @@ Progress MessagePort<Messenger>::send_crossing(Rank rank, const std::byte* heade
 template <typename Messenger>
 StagedMessage* MessagePort<Messenger>::take_staged(MessagePeer& peer, const Prefix& prefix,
                                                    const std::byte* header) {
-    StagedMessage* const staged = sends_.take(peer);
+    // A message must not overtake those that are sent again.
+    StagedMessage* const staged = peer.again == 0 ? sends_.take(peer) : nullptr;
     if (!staged) return nullptr;
     std::memcpy(staged->data, &prefix, sizeof prefix);
     std::memcpy(staged->data + sizeof prefix, header, header_bytes);
@@ -193,6 +228,7 @@ bool MessagePort<Messenger>::retry() {
         moved |= sent;
         return sent;
     };
+    again_.remove_if([&](StagedMessage* one) { return note(send_again(*one)); });
     control_.remove_if([&](const QueuedControl& one) { return note(try_send_control(one)); });
     payloads_.granted.remove_if([&](uint64_t number) {
         PayloadOut* const out = payloads_.outgoing.find(number);

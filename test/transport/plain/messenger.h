@@ -32,13 +32,15 @@ struct PlainManners {
     bool no_room = false;  // no call does
     bool posts_nothing = false;
     bool keeps_memory = false;  // a receive goes on although it was cancelled
+    int breaks = 0;             // so many sends fail after the library has accepted them
 };
 inline PlainManners plain_manners;
 
 class PlainMessenger {
 public:
     using Address = uint64_t;
-    static constexpr int no_room = -1, no_such_peer = -2, cancelled = -3, no_receives = -4;
+    static constexpr int no_room = -1, no_such_peer = -2, cancelled = -3, no_receives = -4,
+                         broken = -5;
 
     PlainMessenger() {
         const std::lock_guard lock(mutex_);
@@ -187,6 +189,12 @@ private:
         const std::lock_guard lock(mutex_);
         const auto found = messengers_.find(message.to);
         if (found == messengers_.end() || !messengers_.contains(number_)) return no_such_peer;
+        if (plain_manners.breaks > 0 && message.operation) {
+            --plain_manners.breaks;
+            done_.push_back({message.operation, 0, broken});
+            news_ = true;
+            return 0;
+        }
         std::deque<Message>& inbox = found->second->inbox_;
         if (inbox.size() >= most_waiting && !message.copy.empty()) return no_room;
         message.from = number_;
