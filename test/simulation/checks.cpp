@@ -12,6 +12,8 @@ namespace {
 
 // A waiting thread looks at its clocks every 10 ms, and makes its part without looking.
 constexpr int64_t slack_ns = 500 * ms;
+// After a revoke or an abort: hops of the control tree, perhaps around ranks that die meanwhile.
+constexpr int64_t spread_ns = 3000 * ms;
 constexpr std::size_t most_named = 20;  // broken invariants of one run
 
 }  // namespace
@@ -29,6 +31,33 @@ void Checks::add(std::string text) {
 bool Checks::is_gone(uint32_t comm, Rank rank) const {
     return !world_.rank(rank).is_alive() || world_.rank(rank).is_leaving() ||
            left_.count({comm, rank}) > 0;
+}
+
+bool Checks::is_overruled(uint32_t comm, Code code) const {
+    const auto found = overruled_.find(comm);
+    return found != overruled_.end() &&
+           std::any_of(found->second.begin(), found->second.end(),
+                       [&](const Overruler& one) { return one.code == code; });
+}
+
+void Checks::overruled(Rank rank, uint32_t comm, Code code) {
+    overruled_[comm].push_back({rank, code, world_.now()});
+}
+
+// The revoke of a rank that has ended since may be lost with it.
+void Checks::running(Rank rank, uint32_t comm) {
+    const auto found = overruled_.find(comm);
+    if (found == overruled_.end() || world_.scenario().is_slow() || world_.rank(rank).is_dead())
+        return;
+    for (const Overruler& one : found->second)
+        if (!is_gone(comm, one.rank) && world_.now() - one.at_ns > spread_ns)
+            return fail("rank {}: a collective of communicator {} goes on although rank {} has {}",
+                        rank, comm, one.rank, code_name(one.code));
+}
+
+void Checks::mismatched(Rank rank, uint32_t comm) {
+    if (mismatching_.count(comm) == 0)
+        fail("rank {}: a mismatch on communicator {}, where all ranks call the same", rank, comm);
 }
 
 // With a heartbeat a rank that is stopped or cut off counts as lost although it is alive.
@@ -54,8 +83,13 @@ void Checks::error(Rank rank, uint32_t comm, const std::vector<Rank>& members, c
                 fail("rank {} times out although no rank is slow: {}", rank, error.message);
             return;
         case Code::revoked:
-            if (revoked_.count(comm) == 0 && left_out_.count({comm, rank}) == 0)
+            if (!is_overruled(comm, error.code) && left_out_.count({comm, rank}) == 0)
                 fail("rank {}: communicator {} is revoked, but by no rank: {}", rank, comm,
+                     error.message);
+            return;
+        case Code::aborted:
+            if (!is_overruled(comm, error.code))
+                fail("rank {}: communicator {} is aborted, but by no rank: {}", rank, comm,
                      error.message);
             return;
         case Code::mismatch:
@@ -117,7 +151,8 @@ void Checks::compare(uint32_t comm, uint64_t call, const std::map<Rank, Outcome>
         const bool succeeded = entry.second.code == Code::ok;
         if (world_.rank(entry.first).is_dead()) continue;  // it may have had a decision alone
         if (!succeeded && (world_.scenario().is_slow() || may_lack_data(comm) ||
-                           left_out_.count({comm, entry.first}) > 0))
+                           left_out_.count({comm, entry.first}) > 0 ||
+                           interrupted_.count({comm, call, entry.first}) > 0))
             continue;
         counted.push_back(&entry);
     }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -58,7 +59,18 @@ public:
     /// A rank takes another for lost.
     void lost(Rank rank, Rank peer);
     void destroyed(Rank rank, uint32_t comm) { left_.insert({comm, rank}); }
-    void revoked(uint32_t comm) { revoked_.insert(comm); }
+    /// A rank revokes or aborts the communicator.
+    void overruled(Rank rank, uint32_t comm, Code code);
+    /// A collective of the communicator is under way, which a revoke or an abort must end soon.
+    void running(Rank rank, uint32_t comm);
+    /// The ranks' calls of the communicator differ on purpose.
+    void mismatching(uint32_t comm) { mismatching_.insert(comm); }
+    /// A rank's collective has ended with a mismatch.
+    void mismatched(Rank rank, uint32_t comm);
+    /// That rank's own abort ends its n-th agreement call, unless the others have decided it.
+    void interrupted(Rank rank, uint32_t comm, uint64_t call) {
+        interrupted_.insert({comm, call, rank});
+    }
     void left_out(uint32_t comm, Rank rank) { left_out_.insert({comm, rank}); }
     void stopped(Rank rank, int64_t for_ns) { stopped_ns_[rank] += for_ns; }
     /// After the last event.
@@ -66,6 +78,7 @@ public:
 
 private:
     bool is_gone(uint32_t comm, Rank rank) const;
+    bool is_overruled(uint32_t comm, Code code) const;
     bool may_be_silent() const;
     bool had_left(Rank rank, const Outcome& without) const;
     bool may_lack_data(uint32_t comm) const;
@@ -76,7 +89,14 @@ private:
     std::vector<std::string> broken_;
     std::map<std::pair<uint32_t, uint64_t>, std::map<Rank, Outcome>> outcomes_;
     std::set<std::pair<uint32_t, Rank>> left_, left_out_;
-    std::set<uint32_t> revoked_;
+    struct Overruler {
+        Rank rank = nobody;
+        Code code = Code::ok;
+        int64_t at_ns = 0;
+    };
+    std::map<uint32_t, std::vector<Overruler>> overruled_;
+    std::set<uint32_t> mismatching_;
+    std::set<std::tuple<uint32_t, uint64_t, Rank>> interrupted_;
     std::map<Rank, int64_t> stopped_ns_;
     uint64_t lost_decisions_ = 0, lost_data_ = 0;
 };

@@ -93,13 +93,19 @@ SimComm::Entered SimComm::submit(Request& request, Plan& plan, Error& error) {
     Stream& stream = streams_[0];
     if (failures_.alarm()) {
         auto entry = failures_.admit(operation_number(sequence_) + 1);
+        if (entry && *entry == FailureProtocol::CallDecision::wait) {
+            apply_verdicts_here();
+            return Entered::waits;
+        }
         apply_verdicts();
         if (!entry) {
             error = std::move(entry).error();
             return Entered::refused;
         }
-        if (*entry == FailureProtocol::CallDecision::wait) return Entered::waits;
     }
+    if (overruled_)
+        rank_.world().checks().fail("rank {}: a call of communicator {} begins after its {}",
+                                    rank_.number(), id(), code_name(*overruled_));
     stream.owner.take();
     request.plan = &plan;
     request.operation = plan.operation.get();
@@ -124,6 +130,25 @@ void SimComm::check_clocks() {
     failures_.check_unreachable();
     streams_.check_deadlines();
     if (!rank_.world().is_broken(Broken::no_resend)) consensus_.resend();
+}
+
+// As Admission::wait_to_enter and not_all_back.
+std::optional<Error> SimComm::check_entering(int64_t began_ns, int64_t& ask_ns) {
+    const int64_t timeout_ms = rank_.config().timeout_ms, now = rank_.world().now();
+    apply_verdicts_here();
+    if (now - began_ns >= timeout_ms * ms) {
+        const Late late = failures_.inquiry().behind();
+        const Error error = fail_rank(Code::timeout, late.first(),
+                                      "timed out after {} ms waiting after a mismatch", timeout_ms)
+                                .on(group_.rank())
+                                .value();
+        failures_.raise(error);
+        return failures_.fatal_error().value_or(FailureProtocol::FatalError{error}).error;
+    }
+    if (now < ask_ns) return std::nullopt;
+    ask_ns = Inquiry::ask_at(began_ns, now, timeout_ms);
+    failures_.inquiry().ask_who_is_behind();
+    return std::nullopt;
 }
 
 Result<OpenSender> SimComm::sender(Rank peer, uint16_t lane, Deadline) {
@@ -185,9 +210,14 @@ std::optional<Rank> SimComm::blocked_on() {
 }
 
 void SimComm::apply_verdicts() {
+    apply_verdicts_here();
+    rank_.turn_soon();
+}
+
+// A turn of the program may call it: it asks for no other turn.
+void SimComm::apply_verdicts_here() {
     consensus_.learn(failures_.gone());
     streams_.apply_verdicts();
-    rank_.turn_soon();
 }
 
 void SimComm::note_agreement() {
@@ -202,6 +232,8 @@ void SimComm::handle_message(Rank from, const ControlMessage& message) {
                                     rank_.number(), id(), message.comm);
     if (member == nobody) return;
     if (message.kind == ControlMessage::Kind::failed && rank_.world().is_broken(Broken::no_failed))
+        return;
+    if (message.kind == ControlMessage::Kind::quiet && rank_.world().is_broken(Broken::no_quiet))
         return;
     if (message.kind == ControlMessage::Kind::agree) {
         consensus_.receive(member, message);
@@ -230,9 +262,21 @@ void SimComm::unreachable(Rank peer) {
 }
 
 void SimComm::revoke() {
-    rank_.world().checks().revoked(id());
+    overruled(Code::revoked);
     failures_.overrule({Code::revoked, group_.rank(), 0,
                         fmt::format("rank {} revoked the communicator", group_.rank())});
+}
+
+void SimComm::overruled(Code code) {
+    overruled_ = code;
+    rank_.world().checks().overruled(rank_.number(), id(), code);
+}
+
+void SimComm::abort() {
+    rank_.world().note("rank {} aborts communicator {}", rank_.number(), id());
+    overruled(Code::aborted);
+    failures_.overrule({Code::aborted, group_.rank(), 0,
+                        fmt::format("rank {} called tutti_comm_abort", group_.rank())});
 }
 
 bool SimComm::destroy() {

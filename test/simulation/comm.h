@@ -47,10 +47,13 @@ public:
     Entered submit(Request& request, Plan& plan, Error& error);
     void drive();
     void check_clocks();
+    /// The same for a call that waits for other ranks after a mismatch; the error ends the call.
+    std::optional<Error> check_entering(int64_t began_ns, int64_t& ask_ns);
     /// The program waits in a call of this communicator.
     void set_waiting(bool on) { waiting_ = on; }
 
     void revoke();
+    void abort();
     /// True if it was the rank's last communicator.
     bool destroy();
     bool is_destroyed() const { return destroyed_; }
@@ -83,6 +86,8 @@ private:
     };
     using Lane = std::pair<Rank, uint16_t>;
     void note_agreement();
+    void apply_verdicts_here();
+    void overruled(Code code);
 
     SimRank& rank_;
     Group group_;
@@ -98,6 +103,7 @@ private:
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Plan>> plans_;
     uint64_t sequence_ = 0;
     bool waiting_ = false, destroyed_ = false;
+    std::optional<Code> overruled_;  // this rank has revoked or aborted it
 };
 
 }  // namespace simulation

@@ -64,7 +64,13 @@ void Program::check_clocks() {
         return;
     world_.checks().deadline(rank_.number(), began_ns_,
                              doing_ == Doing::shrink ? "shrink" : "a call");
-    comm_->check_clocks();
+    if (doing_ == Doing::collective || doing_ == Doing::entering)
+        world_.checks().running(rank_.number(), comm_->id());
+    if (doing_ != Doing::entering) return comm_->check_clocks();
+    if (const auto error = comm_->check_entering(began_ns_, ask_ns_)) {
+        end_call();
+        collective_failed(*error);
+    }
 }
 
 void Program::pause_then(int64_t longest_ns) {
@@ -107,12 +113,19 @@ void Program::begin(const Step& step) {
             world_.checks().left_out(comm_->id(), comm_->group().in_job(chosen));
             if (comm_->group().rank() == chosen) return finish();
             return begin_shrink({chosen});
+        case Step::Kind::abort:
+            if (comm_->group().rank() == chosen) begin_abort(step.before_ns);
+            return pause_then(step.before_ns);
+        case Step::Kind::mismatch:
+            return comm_->group().size() == 1 ? pause_then(step.before_ns) : begin_mismatch(step);
     }
 }
 
 void Program::begin_call(Doing doing) {
     doing_ = doing;
     began_ns_ = world_.now();
+    ask_ns_ = Inquiry::ask_at(began_ns_, began_ns_, world_.scenario().timeout_ms);
+    interrupted_ = false;
     comm_->set_waiting(true);
     rank_.enter_call();
 }
@@ -166,7 +179,7 @@ void Program::enter() {
             return;
         case SimComm::Entered::refused:
             end_call();
-            return failed(error);
+            return collective_failed(error);
         case SimComm::Entered::running:
             doing_ = Doing::collective;
             if (request_->done()) collective_ended();
@@ -180,9 +193,57 @@ void Program::collective_ended() {
                 collective_name(collective_.collective), operation_number(request_->tag.sequence),
                 comm_->id(), code_name(code));
     world_.mix(static_cast<uint64_t>(code), static_cast<uint64_t>(rank_.number()));
-    if (code != Code::ok) return failed(request_->error);
-    if (!rank_.is_dead()) check_result();
-    pause_then(collective_.before_ns);
+    if (code != Code::ok) return collective_failed(request_->error);
+    if (!rank_.is_dead() && !is_odd_) check_result();
+    if (mismatching_ == Mismatching::no || after_mismatching_call(code))
+        pause_then(collective_.before_ns);
+}
+
+void Program::collective_failed(const Error& error) {
+    if (error.code == Code::mismatch) world_.checks().mismatched(rank_.number(), comm_->id());
+    if (mismatching_ != Mismatching::no && error.code == Code::mismatch) {
+        after_mismatching_call(error.code);
+        return pause_then(collective_.before_ns);
+    }
+    mismatching_ = Mismatching::no;
+    failed(error);
+}
+
+// ---- mismatches ------------------------------------------------------------------------------
+
+// One rank calls a barrier, an allreduce, or the same collective with another count. A rank that
+// needs nothing from it may succeed, and gets the error in its next call; so all ranks that succeed
+// make a second call, and each rank gets the error once.
+void Program::begin_mismatch(const Step& step) {
+    Step call = step;
+    world_.checks().mismatching(comm_->id());
+    is_odd_ = comm_->group().rank() ==
+              static_cast<Rank>(step.chosen % static_cast<uint64_t>(comm_->group().size()));
+    if (is_odd_ && step.collective == Collective::barrier)
+        call.collective = Collective::allreduce;
+    else if (is_odd_ && (step.chosen >> 32 & 1) == 0)
+        call.collective = Collective::barrier;
+    else if (is_odd_)
+        ++call.count;
+    mismatching_ = Mismatching::first_call;
+    begin_collective(call);
+}
+
+// True once the rank has got the error; else it makes its second call.
+bool Program::after_mismatching_call(Code code) {
+    is_odd_ = false;
+    if (code == Code::mismatch || mismatching_ == Mismatching::second_call) {
+        if (code == Code::ok)
+            world_.checks().fail("rank {}: a mismatch on communicator {} is not reported",
+                                 rank_.number(), comm_->id());
+        mismatching_ = Mismatching::no;
+        return true;
+    }
+    mismatching_ = Mismatching::second_call;
+    Step second = collective_;
+    second.collective = Collective::barrier;
+    begin_collective(second);
+    return false;
 }
 
 void Program::check_result() const {
@@ -210,6 +271,31 @@ void Program::check_result() const {
                 "rank {}: element {} of {} on communicator {} is {}, not {}", rank_.number(), i,
                 collective_name(collective_.collective), comm_->id(), out_[i], expected);
     }
+}
+
+// ---- aborts ----------------------------------------------------------------------------------
+
+// A second thread aborts a little later, whatever this one does then.
+void Program::begin_abort(int64_t longest_ns) {
+    world_.after(world_.random().spread(1 * us, std::max<int64_t>(longest_ns, 2 * ms)),
+                 [this, comm = comm_] { rank_.run([this, comm] { abort(*comm); }); });
+}
+
+// As Communicator::abort.
+void Program::abort(SimComm& comm) {
+    if (comm.is_destroyed()) return;
+    comm.abort();
+    rank_.turn_soon();
+    const bool recovers =
+        doing_ == Doing::agree || doing_ == Doing::shrink || doing_ == Doing::making;
+    if (&comm != comm_ || !recovers) return;
+    interrupted_ = true;
+    world_.checks().interrupted(rank_.number(), comm.id(), call_);
+    if (doing_ != Doing::making) interrupt();
+}
+
+void Program::interrupt() {
+    comm_->consensus().give_up(Code::aborted, "this rank has aborted");
 }
 
 // ---- agreements ------------------------------------------------------------------------------
@@ -270,6 +356,7 @@ void Program::take(Shrinking::Action action) {
         case Kind::agree:
             comm_->consensus().learn(comm_->failures().gone());
             comm_->consensus().begin_round(action.call);
+            if (interrupted_) interrupt();
             return turn();
     }
 }
@@ -346,6 +433,8 @@ void Program::failed(const Error& error) {
                 code_name(error.code), error.rank, error.message);
     if (!rank_.is_dead())
         world_.checks().error(rank_.number(), comm_->id(), comm_->members(), error);
+    // The others' calls go on without a rank that has given its own up.
+    if (std::exchange(interrupted_, false)) return finish();
     if (++attempts_ > max_attempts || world_.scenario().policy == Policy::destroy) return finish();
     recovering_ = true;
     agreed_ = false;

@@ -33,6 +33,12 @@ private:
     void next();
     void begin(const Step& step);
     void begin_collective(const Step& step);
+    void begin_mismatch(const Step& step);
+    void begin_abort(int64_t longest_ns);
+    void abort(SimComm& comm);
+    void interrupt();
+    bool after_mismatching_call(Code code);
+    void collective_failed(const Error& error);
     void enter();
     void begin_agree();
     void begin_shrink(const std::vector<Rank>& leavers);
@@ -57,6 +63,7 @@ private:
     std::size_t generation_ = 0, step_ = 0;
     Doing doing_ = Doing::nothing;
     int64_t began_ns_ = 0;
+    int64_t ask_ns_ = 0;  // while it waits for other ranks after a mismatch: the next question
 
     // The present collective.
     Step collective_;
@@ -64,9 +71,13 @@ private:
     std::unique_ptr<Request> request_;
     Plan* plan_ = nullptr;
     std::vector<uint32_t> in_, out_;
+    enum class Mismatching : uint8_t { no, first_call, second_call };
+    Mismatching mismatching_ = Mismatching::no;
+    bool is_odd_ = false;  // this rank makes another call than the others
 
     // The present agreement or shrink.
     uint64_t call_ = 0;
+    bool interrupted_ = false;  // by an abort of this rank's second thread
     std::optional<Shrinking> shrinking_;
     SimComm* part_ = nullptr;
     Shrinking::OwnPart own_part_;

@@ -48,6 +48,22 @@ Step draw_step(Random& random, Rank ranks) {
     return step;
 }
 
+/// Half of the seeds have aborts and mismatches. They replace steps and have chance of their own,
+/// so the other seeds, and the other steps of these, are the same as without them.
+void add_aborts_and_mismatches(Scenario& s) {
+    Random random(s.seed ^ 0xab07);
+    if (random.percent(50)) return;
+    for (auto& steps : s.generations) {
+        for (Step& step : steps) {
+            const uint64_t share = random.below(100);
+            if (step.kind == Step::Kind::collective && share < 15)
+                step.kind = Step::Kind::mismatch;
+            else if (share >= 95)
+                step.kind = Step::Kind::abort;
+        }
+    }
+}
+
 uint8_t number(auto value) {
     return static_cast<uint8_t>(value);
 }
@@ -174,6 +190,7 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
         for (uint64_t n = random.between<uint64_t>(1, most_steps); n > 0; --n)
             steps.push_back(draw_step(random, s.size));
     }
+    add_aborts_and_mismatches(s);
     s.resets = random.percent(30);
     if (wishes.silent) make_silent(random, s);
     return s;

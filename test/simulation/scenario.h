@@ -25,17 +25,27 @@ enum class Broken : uint8_t {
     no_unreachable,  // a refused detour is not told to the communicators
     no_failed,       // messages about a failure are ignored
     no_archive,      // a destroyed communicator answers no more
+    no_quiet,        // a report of "quiet" after a mismatch is ignored
 };
-constexpr int broken_rules = 6;
+constexpr int broken_rules = 7;
 
 /// One call of the program of every rank.
 struct Step {
-    enum class Kind : uint8_t { collective, agree, revoke, shrink, shrink_without };
+    enum class Kind : uint8_t {
+        collective,
+        agree,
+        revoke,
+        shrink,
+        shrink_without,
+        abort,     // one rank aborts the communicator from a second thread
+        mismatch,  // one rank makes another call than the others
+    };
     Kind kind = Kind::collective;
     Collective collective = Collective::allreduce;
     std::size_t algorithm = 0;  // index among those that serve the call
     std::size_t count = 1;
-    uint64_t chosen = 0;    // decides the root, the rank that revokes, and the rank to leave out
+    /// Decides the root, and the rank that revokes, aborts, is left out or makes the other call.
+    uint64_t chosen = 0;
     int64_t before_ns = 0;  // the longest pause of a rank's program before the call
 };
 
