@@ -36,6 +36,14 @@ void fail_from(uint64_t sequence, ControlMessage& failure, ProtocolContext& cont
     context.flood(failure, except);
 }
 
+// The bye may take a shorter way than the news of the mismatch took, and must not be taken for the
+// cause.
+void flood_bye(const ControlMessage& bye, const std::optional<ControlMessage>& disagreement,
+               ProtocolContext& context, Rank except) {
+    if (disagreement) context.flood(*disagreement, except);
+    context.flood(bye, except);
+}
+
 }  // namespace
 
 FailureProtocol::FailureProtocol(Rank rank, Rank size, uint32_t comm, FailureProtocolHost& host)
@@ -305,7 +313,7 @@ ControlMessage FailureProtocol::send_bye(uint64_t last_number, Bytes agreements)
         bye.tag.plan = failure_->tag.sequence;
         bye.text = failure_->text;
     }
-    context_.flood(bye, nobody);
+    flood_bye(bye, disagreement_, context_, nobody);
     bye.body.clear();
     return bye;
 }
@@ -335,7 +343,7 @@ void FailureProtocol::handle_bye(const ControlMessage& message, Rank from) {
     // The leaving rank has told its neighbours, which are each other's neighbours from now on. It
     // has not passed on messages that reached it after it had left. If it did not know all byes,
     // they are sent again.
-    context_.flood(message, from);
+    flood_bye(message, disagreement_, context_, from);
     const bool knew_all = message.tag.count == departed_.size();
     departed_.emplace_back(message.rank, operation_number(message.tag.sequence));
     if (!message.body.empty()) agreements_[message.rank] = message.body;
@@ -403,6 +411,8 @@ void FailureProtocol::catch_up(Rank to, uint64_t number) {
 }
 
 void FailureProtocol::resend_failure_state(Rank to, bool byes) {
+    // Before the byes, as in flood_bye().
+    if (disagreement_) context_.host.send_control(to, *disagreement_);
     for (auto& [rank, last] : departed_) {
         if (!byes) break;
         Tag tag;
@@ -413,7 +423,6 @@ void FailureProtocol::resend_failure_state(Rank to, bool byes) {
             bye.body = found->second;
         context_.host.send_control(to, bye);
     }
-    if (disagreement_) context_.host.send_control(to, *disagreement_);
     if (failure_) context_.host.send_control(to, *failure_);
 }
 

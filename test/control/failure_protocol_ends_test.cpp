@@ -120,6 +120,45 @@ TEST_CASE("ranks that end: a rank that cannot be reached has a while to say bye"
     if (!says_bye) CHECK(ranks[1].failure_protocol.fatal_error()->error.rank == 3);
 }
 
+// A control message may overtake an earlier one to the same rank if a connection is made meanwhile.
+TEST_CASE("ranks that leave: a goodbye after a mismatch does not overtake its news") {
+    constexpr Rank size = 20;
+    Ranks ranks(size);
+    Tag other = numbered(0, 5);
+    other.count = 1;
+    const auto expect_mismatch = [&](Rank rank) {
+        INFO("rank " << rank);
+        const auto verdict = ranks[rank].failure_protocol.verdict(numbered(0, 6).sequence);
+        REQUIRE(verdict);
+        CHECK(verdict->code == Code::mismatch);
+    };
+    SECTION("from the rank that leaves") {
+        ranks[0].failure_protocol.raise_mismatch(numbered(0, 5), 2, other);
+        ranks.wire.clear();  // on the longer way
+        ranks.leave(0, 5);
+        ranks.deliver();
+        for (const Rank rank : ranks.present()) expect_mismatch(rank);
+    }
+    SECTION("from the rank that takes its place") {
+        ranks[1].failure_protocol.raise_mismatch(numbered(0, 5), 0, other);
+        ranks.wire.clear();
+        ranks.leave(0, 5);
+        ranks.wire.clear();
+        ControlMessage bye;
+        bye.kind = ControlMessage::Kind::bye;
+        bye.rank = 0;
+        bye.tag = numbered(0, 5);
+        ranks[1].failure_protocol.receive(0, bye);
+        std::set<Rank> told;
+        while (!ranks.wire.empty()) {
+            const Rank to = ranks.wire.front().to;
+            ranks.deliver(1);
+            if (to != 0 && told.insert(to).second) expect_mismatch(to);
+        }
+        CHECK(told.size() > 2);
+    }
+}
+
 // Rank 3 is stopped in operation 5; 5 and 7 wait for it there, 6 waits for 5; the others are in 6.
 TEST_CASE("who is late: those that wait themselves are not, and the chain of them has an end") {
     Ranks ranks(9);
