@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/types.h"
+#include "simulation/verdicts.h"
 
 namespace simulation {
 
@@ -24,12 +25,14 @@ class World;
 /// An agreement's or a shrink's outcome on one rank. Ranks are the job's.
 struct Outcome {
     Code code = Code::ok;
+    Rank culprit = nobody;  // of an agreement that has failed
     uint64_t bits = 0;
     uint32_t id = 0;  // of the smaller communicator; 0: no shrink
     std::vector<Rank> gone;
     int64_t at_ns = 0;
     bool equals(const Outcome& other) const {
-        return code == other.code && bits == other.bits && id == other.id && gone == other.gone;
+        return code == other.code && culprit == other.culprit && bits == other.bits &&
+               id == other.id && gone == other.gone;
     }
     std::string text() const;
 };
@@ -50,6 +53,9 @@ public:
     /// with it.
     uint64_t lost_data() const { return lost_data_; }
 
+    Verdicts& verdicts() { return verdicts_; }
+    const Verdicts& verdicts() const { return verdicts_; }
+
     /// A rank's call has ended with that error; ranks are the communicator's.
     void error(Rank rank, uint32_t comm, const std::vector<Rank>& members, const Error& error);
     /// The outcome of a communicator's n-th agreement call.
@@ -58,15 +64,14 @@ public:
     void deadline(Rank rank, int64_t began_ns, std::string_view call);
     /// A rank takes another for lost.
     void lost(Rank rank, Rank peer);
-    void destroyed(Rank rank, uint32_t comm) { left_.insert({comm, rank}); }
+    void destroyed(Rank rank, uint32_t comm) {
+        left_.insert({comm, rank});
+        verdicts_.left(rank, comm);
+    }
     /// A rank revokes or aborts the communicator.
     void overruled(Rank rank, uint32_t comm, Code code);
     /// A collective of the communicator is under way, which a revoke or an abort must end soon.
     void running(Rank rank, uint32_t comm);
-    /// The ranks' calls of the communicator differ on purpose.
-    void mismatching(uint32_t comm) { mismatching_.insert(comm); }
-    /// A rank's collective has ended with a mismatch.
-    void mismatched(Rank rank, uint32_t comm);
     /// That rank's own abort ends its n-th agreement call, unless the others have decided it.
     void interrupted(Rank rank, uint32_t comm, uint64_t call) {
         interrupted_.insert({comm, call, rank});
@@ -80,12 +85,15 @@ private:
     bool is_gone(uint32_t comm, Rank rank) const;
     bool is_overruled(uint32_t comm, Code code) const;
     bool may_be_silent() const;
+    /// An abort's error beside the success of ranks that it reached too late.
+    bool is_late_success(Rank aborted, const Outcome& error, const Outcome& success) const;
     bool had_left(Rank rank, const Outcome& without) const;
     bool may_lack_data(uint32_t comm) const;
     void add(std::string text);
     void compare(uint32_t comm, uint64_t call, const std::map<Rank, Outcome>& outcomes);
 
     World& world_;
+    Verdicts verdicts_{world_};
     std::vector<std::string> broken_;
     std::map<std::pair<uint32_t, uint64_t>, std::map<Rank, Outcome>> outcomes_;
     std::set<std::pair<uint32_t, Rank>> left_, left_out_;
@@ -95,7 +103,6 @@ private:
         int64_t at_ns = 0;
     };
     std::map<uint32_t, std::vector<Overruler>> overruled_;
-    std::set<uint32_t> mismatching_;
     std::set<std::tuple<uint32_t, uint64_t, Rank>> interrupted_;
     std::map<Rank, int64_t> stopped_ns_;
     uint64_t lost_decisions_ = 0, lost_data_ = 0;

@@ -244,6 +244,12 @@ void SimComm::handle_message(Rank from, const ControlMessage& message) {
         consensus_.receive_last_words(member, message.body);
         note_agreement();
     }
+    if (message.kind == ControlMessage::Kind::failed && message.code != Code::peer_lost &&
+        rank_.world().is_broken(Broken::other_culprit)) {
+        ControlMessage altered = message;
+        altered.rank = member;
+        return failures_.receive(member, altered);
+    }
     failures_.receive(member, message);
 }
 
@@ -269,6 +275,12 @@ void SimComm::revoke() {
 
 void SimComm::overruled(Code code) {
     overruled_ = code;
+    // As FailureProtocol decides it: an abort replaces only a revoke.
+    const auto before = failures_.fatal_error();
+    const Code stands = before ? before->error.code : Code::ok;
+    const bool is_first = code == Code::revoked ? stands != Code::revoked && stands != Code::aborted
+                                                : stands == Code::ok || stands == Code::revoked;
+    if (is_first) rank_.world().checks().verdicts().overruled(rank_.number(), id(), code);
     rank_.world().checks().overruled(rank_.number(), id(), code);
 }
 

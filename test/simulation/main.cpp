@@ -22,7 +22,7 @@ constexpr std::string_view usage =
     "       simulation --same FROM TO         two runs of each seed must be the same\n"
     "       simulation --finds FROM TO        each broken rule must be found among these seeds\n"
     "--silent: a heartbeat, and ranks and links that are silent for longer\n"
-    "RULE: 1 to 7, a rule of the protocol that is broken on purpose (Broken in scenario.h)\n";
+    "RULE: 1 to 8, a rule of the protocol that is broken on purpose (Broken in scenario.h)\n";
 
 struct Options {
     std::string_view mode;
@@ -33,7 +33,7 @@ struct Options {
 };
 
 struct Ran {
-    uint64_t hash = 0, events = 0, lost_decisions = 0, lost_data = 0;
+    uint64_t hash = 0, events = 0, lost_decisions = 0, lost_data = 0, lost_goodbyes = 0;
     std::vector<std::string> broken;
 };
 
@@ -43,7 +43,11 @@ Ran run(uint64_t seed, const Options& options) {
     World world(scenario, options.broken, options.trace);
     world.run();
     const Checks& checks = world.checks();
-    return {world.hash(), world.events(), checks.lost_decisions(), checks.lost_data(),
+    return {world.hash(),
+            world.events(),
+            checks.lost_decisions(),
+            checks.lost_data(),
+            checks.verdicts().lost_goodbyes(),
             checks.broken()};
 }
 
@@ -68,13 +72,14 @@ int run_one(const Options& options) {
 
 int run_many(const Options& options) {
     constexpr uint64_t progress_every = 5000;
-    uint64_t failed = 0, events = 0, lost_decisions = 0, lost_data = 0;
+    uint64_t failed = 0, events = 0, lost_decisions = 0, lost_data = 0, lost_goodbyes = 0;
     for (uint64_t seed = options.from; seed <= options.to; ++seed) {
         const Ran ran = run(seed, options);
         failed += !holds(seed, options, ran);
         events += ran.events;
         lost_decisions += ran.lost_decisions > 0;
         lost_data += ran.lost_data > 0;
+        lost_goodbyes += ran.lost_goodbyes > 0;
         if ((seed - options.from + 1) % progress_every == 0) {
             fmt::print("up to seed {}: {} failed, {} events\n", seed, failed, events);
             std::fflush(stdout);
@@ -82,9 +87,8 @@ int run_many(const Options& options) {
     }
     fmt::print(
         "{} seeds, {} failed, {} events; in {} runs a decision was lost with ranks that had left, "
-        "in "
-        "{} data with a rank that died after its goodbye\n",
-        options.to - options.from + 1, failed, events, lost_decisions, lost_data);
+        "in {} data with a rank that died after its goodbye, in {} a goodbye\n",
+        options.to - options.from + 1, failed, events, lost_decisions, lost_data, lost_goodbyes);
     return failed == 0 ? 0 : 1;
 }
 

@@ -25,6 +25,10 @@ std::vector<Rank> in_job(const SimComm& comm, const RankSet& ranks) {
     return of_job;
 }
 
+Rank culprit_of(const SimComm& comm, Rank rank) {
+    return rank == nobody ? nobody : comm.group().in_job(rank);
+}
+
 }  // namespace
 
 Program::Program(SimRank& rank, SimComm& whole)
@@ -111,7 +115,8 @@ void Program::begin(const Step& step) {
         case Step::Kind::shrink_without:
             if (comm_->group().size() == 1) return begin_shrink({});
             world_.checks().left_out(comm_->id(), comm_->group().in_job(chosen));
-            if (comm_->group().rank() == chosen) return finish();
+            world_.checks().verdicts().left_out(comm_->group().in_job(chosen), comm_->id());
+            if (comm_->group().rank() == chosen) return finish_early();
             return begin_shrink({chosen});
         case Step::Kind::abort:
             if (comm_->group().rank() == chosen) begin_abort(step.before_ns);
@@ -139,6 +144,11 @@ void Program::end_call() {
 void Program::finish() {
     doing_ = Doing::nothing;
     rank_.destroy_all();
+}
+
+void Program::finish_early() {
+    rank_.leave_early();
+    finish();
 }
 
 // ---- collectives -----------------------------------------------------------------------------
@@ -200,7 +210,8 @@ void Program::collective_ended() {
 }
 
 void Program::collective_failed(const Error& error) {
-    if (error.code == Code::mismatch) world_.checks().mismatched(rank_.number(), comm_->id());
+    world_.checks().verdicts().failed(rank_.number(), comm_->id(), comm_->members(), error,
+                                      mismatching_ != Mismatching::no);
     if (mismatching_ != Mismatching::no && error.code == Code::mismatch) {
         after_mismatching_call(error.code);
         return pause_then(collective_.before_ns);
@@ -216,7 +227,7 @@ void Program::collective_failed(const Error& error) {
 // make a second call, and each rank gets the error once.
 void Program::begin_mismatch(const Step& step) {
     Step call = step;
-    world_.checks().mismatching(comm_->id());
+    world_.checks().verdicts().mismatching(comm_->id());
     is_odd_ = comm_->group().rank() ==
               static_cast<Rank>(step.chosen % static_cast<uint64_t>(comm_->group().size()));
     if (is_odd_ && step.collective == Collective::barrier)
@@ -332,7 +343,8 @@ void Program::agreement_ended() {
                 comm_->id(), code_name(decision.code), decision.bits);
     world_.checks().outcome(
         rank_.number(), comm_->id(), call_,
-        {decision.code, decision.code == Code::ok ? decision.bits : 0, 0,
+        {decision.code, culprit_of(*comm_, decision.culprit),
+         decision.code == Code::ok ? decision.bits : 0, 0,
          decision.code == Code::ok ? in_job(*comm_, decision.gone) : std::vector<Rank>{}});
     if (decision.code != Code::ok)
         return failed(
@@ -345,6 +357,7 @@ void Program::agreement_ended() {
 void Program::take(Shrinking::Action action) {
     using Kind = Shrinking::Action::Kind;
     if (action.drop_part && part_) {
+        world_.checks().verdicts().left_early(rank_.number(), part_->id());
         part_->destroy();
         part_ = nullptr;
     }
@@ -405,6 +418,7 @@ void Program::shrunk(Shrinking::Action& action) {
     if (action.error) {
         // A rank that lacks its part returns its own error, the others return another one.
         outcome.code = action.error->code == Code::no_memory ? Code::system : action.error->code;
+        if (outcome.code != Code::system) outcome.culprit = culprit_of(*comm_, action.error->rank);
     } else {
         outcome.id = action.group.id;
         outcome.bits = action.has_intrinsics;
@@ -434,8 +448,9 @@ void Program::failed(const Error& error) {
     if (!rank_.is_dead())
         world_.checks().error(rank_.number(), comm_->id(), comm_->members(), error);
     // The others' calls go on without a rank that has given its own up.
-    if (std::exchange(interrupted_, false)) return finish();
-    if (++attempts_ > max_attempts || world_.scenario().policy == Policy::destroy) return finish();
+    if (std::exchange(interrupted_, false) || ++attempts_ > max_attempts ||
+        world_.scenario().policy == Policy::destroy)
+        return finish_early();
     recovering_ = true;
     agreed_ = false;
     if (world_.scenario().policy == Policy::revoke_and_shrink) comm_->revoke();

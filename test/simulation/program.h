@@ -54,6 +54,7 @@ private:
     void recover();
     void pause_then(int64_t longest_ns);
     void finish();
+    void finish_early();
     void check_result() const;
     uint32_t input(Rank member, Rank to, std::size_t i) const;
 

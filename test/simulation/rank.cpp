@@ -204,6 +204,7 @@ void SimRank::join_turn() {
 void SimRank::join_failed(const Error& error) {
     if (state_ != State::joining) return;
     world_.note("rank {} could not join: {}", rank_, error.message);
+    world_.checks().verdicts().killed(rank_);
     assembly_.fail(error);
     leave();
 }
@@ -266,6 +267,12 @@ void SimRank::destroy_all() {
     bool last = false;
     for (const auto& comm : comms_) last |= comm->destroy();
     if (last) leave();
+}
+
+void SimRank::leave_early() {
+    for (const auto& comm : comms_)
+        if (!comm->is_destroyed() && !comm->failures().fatal_error())
+            world_.checks().verdicts().left_early(rank_, comm->id());
 }
 
 std::size_t SimRank::open_comms() const {

@@ -73,6 +73,8 @@ public:
     SimComm& make_comm(Group group);
     /// The program ends.
     void destroy_all();
+    /// The program is about to end although it has not made all its calls.
+    void leave_early();
     /// With manual progress service events run only inside a call.
     void enter_call();
     void leave_call() { in_call_ = false; }

@@ -26,8 +26,9 @@ enum class Broken : uint8_t {
     no_failed,       // messages about a failure are ignored
     no_archive,      // a destroyed communicator answers no more
     no_quiet,        // a report of "quiet" after a mismatch is ignored
+    other_culprit,   // a rank takes the rank that passes a revoke or an abort on for its cause
 };
-constexpr int broken_rules = 7;
+constexpr int broken_rules = 8;
 
 /// One call of the program of every rank.
 struct Step {

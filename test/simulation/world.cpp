@@ -73,7 +73,9 @@ void World::print(const std::string& text) const {
 // ---- faults ----------------------------------------------------------------------------------
 
 void World::kill(Rank victim) {
-    if (rank(victim).is_alive()) rank(victim).kill(random_.spread(100 * us, longest_teardown_ns));
+    if (!rank(victim).is_alive()) return;
+    checks_.verdicts().killed(victim);
+    rank(victim).kill(random_.spread(100 * us, longest_teardown_ns));
 }
 
 // Counts only messages of that kind, so the fault strikes in the middle of the protocol.
