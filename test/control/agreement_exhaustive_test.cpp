@@ -59,6 +59,7 @@ void put_state(ByteWriter& out, const AgreementState& state, Rank size) {
     const Ballot first = state.first.value_or(Ballot{~0U, ~0U});
     out.put(first.epoch).put(first.place);
     if (state.sent) out.put_text(as_text(state.sent->encode()));
+    state.askers.encode(out);
 }
 
 /// 128 bits: two states with one key would hide one of them.

@@ -124,6 +124,31 @@ TEST_CASE("agreement, random: all living ranks succeed alike, however many die")
               [](auto& random, Rank size) { return Chances{.deaths = up_to(random, size)}; });
 }
 
+// A rank has a parent, and 8 children for each level of the tree above it at most: 3 neighbours for
+// each doubling of the ranks. Each death, and each pause, costs at most a statement, a question, an
+// answer and a decision for each of them.
+TEST_CASE("agreement, random: a rank sends few messages for each death") {
+    constexpr std::size_t messages_a_level = 3 * 4;
+    const auto first = std::random_device{}();
+    std::printf("messages: seeds %u to %u\n", first, first + 59);
+    for (unsigned i = 0; i < 60; ++i) {
+        const uint64_t seed = first + i;
+        std::mt19937_64 random(seed);
+        const Rank size = 1 + static_cast<Rank>(random() % 64);
+        const int deaths = up_to(random, size);
+        INFO("seed " << seed << ", " << size << " ranks, " << deaths << " deaths");
+        Run run(seed, size, tree_arity, {.deaths = deaths});
+        run.run();
+        const World& world = run.world();
+        std::size_t levels = 1;
+        while (Rank{1} << (levels - 1) < size) ++levels;
+        const auto events = static_cast<std::size_t>(world.dead.count() + world.ticks());
+        for (Rank rank = 0; rank < size; ++rank)
+            CHECK(world.sent[static_cast<std::size_t>(rank)] <=
+                  messages_a_level * (events + 2) * levels);
+    }
+}
+
 TEST_CASE("agreement, random: messages are lost and come twice") {
     run_seeds("losses", 200, 16, [](auto& random, Rank size) {
         return Chances{.deaths = up_to(random, size), .lost_percent = 20, .twice_percent = 20};

@@ -328,3 +328,38 @@ TEST_CASE("agreement: statements are sent again after 200 ms, then more and more
     CHECK(world.ends());
     CHECK(world[1].next_due_ns() == Agreement::never_ns);
 }
+
+// The root has died after one child had its decision, and another child does not answer. That child
+// is the new root and has returned; the others ask it again and again.
+TEST_CASE("agreement: a rank that has returned asks for all neighbours that wait at once") {
+    constexpr Rank size = 17, stopped = 5;
+    World world(size, tree_arity);
+    for (Rank rank = 0; rank < size; ++rank)
+        if (rank != stopped) world.call(rank);
+    // The stopped rank has sent its call, and hears nothing from now on.
+    world.call(stopped);
+    const auto deliver_all = [&] {
+        std::size_t asked = 0;
+        std::erase_if(world.wire, [](const Envelope& e) { return e.to == stopped; });
+        while (!world.wire.empty()) {
+            world.deliver(0);
+            std::erase_if(world.wire, [](const Envelope& e) { return e.to == stopped; });
+            ++asked;
+        }
+        return asked;
+    };
+    while (!world[0].outcome()) world.deliver(0);
+    std::erase_if(world.wire, [](const Envelope& e) { return e.from == 0 && e.to != 1; });
+    while (!world[1].outcome()) world.deliver(0);
+    world.wire.clear();
+    world.kill(0);
+    for (Rank rank = 1; rank < size; ++rank)
+        if (rank != stopped) world.learn(rank, 0);
+    deliver_all();
+    for (int pause = 0; pause < 3; ++pause) {
+        world.tick();
+        // Each neighbour asks and is answered; the root asks each of them, and is answered.
+        CHECK(deliver_all() <= 4 * (size - 2));
+    }
+    CHECK(!world.all_ended());
+}

@@ -56,6 +56,7 @@ public:
         AgreementOutputs out;
         how(*changed, out);
         ranks[static_cast<std::size_t>(rank)] = {std::move(changed)};
+        sent[static_cast<std::size_t>(rank)] += out.size();
         for (AgreementOutput& one : out)
             if (!dead.contains(one.to))
                 wire.push_back({rank, one.to,
@@ -125,7 +126,7 @@ public:
     }
     /// Time passes only here: each waiting rank sends again.
     void tick() {
-        now_ns += 2'000'000'000;
+        now_ns += tick_ns;
         for (const Rank rank : alive().ranks())
             change(rank, [&](Agreement& a, auto& out) { a.resend(now_ns, out); });
     }
@@ -140,6 +141,8 @@ public:
         }
         return all_ended();
     }
+    /// The number of pauses so far.
+    int64_t ticks() const { return (now_ns - began_ns) / tick_ns; }
     bool all_ended() const {
         for (const Rank rank : alive().ranks())
             if (!(*this)[rank].outcome()) return false;
@@ -180,8 +183,10 @@ public:
     std::vector<RankSet> learned;
     std::vector<Slot> ranks;
     std::vector<Envelope> wire;
-    int64_t now_ns = 1'000'000'000'000;
+    static constexpr int64_t began_ns = 1'000'000'000'000, tick_ns = 2'000'000'000;
+    int64_t now_ns = began_ns;
     std::size_t delivered = 0;
+    std::vector<std::size_t> sent = std::vector<std::size_t>(static_cast<std::size_t>(size));
     int ticks_needed = 0;
 };
 

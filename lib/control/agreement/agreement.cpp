@@ -113,6 +113,7 @@ bool Agreement::may_be_decided_elsewhere() const {
 void Agreement::merge_facts(const Knowledge& facts, AgreementOutputs& out) {
     if (state_.known == facts || !state_.known.merge(facts)) return;
     const AgreementView before = std::exchange(view_, AgreementView(member_, state_.known));
+    state_.askers = RankSet(member_.size);
     // A new neighbour may be gone, too. So this rank finds all that are gone, one after the other,
     // within a round trip each; the usual pauses would let it time out.
     if (!before.neighbours().includes(view_.neighbours())) due_ns_ = std::min(due_ns_, at_once_ns);
@@ -215,7 +216,7 @@ void Agreement::handle_statement(Rank from, const AgreementMessage& message,
     send_inquiry(from, false, out);
     if (!state_.decision) return;
     send_statement(true, out);
-    ask_children(out);
+    ask_children(from, out);
 }
 
 void Agreement::handle_inquiry(Rank from, const AgreementMessage& message, bool is_behind,
@@ -231,12 +232,18 @@ void Agreement::handle_inquiry(Rank from, const AgreementMessage& message, bool 
     // A statement that is not complete keeps the ranks in it from being named as late.
     state_.sent.reset();
     if (!state_.contributed.empty() || state_.gave_up) send_statement(false, out);
-    ask_children(out);
+    ask_children(from, out);
 }
 
 /// After its first decision a rank asks by itself no more, only for a neighbour that still waits.
-void Agreement::ask_children(AgreementOutputs& out) const {
+/// All neighbours may wait and ask again and again: this rank asks for all of them once one of them
+/// has asked twice, so that the messages do not grow with the square of the neighbours.
+void Agreement::ask_children(Rank asker, AgreementOutputs& out) {
     if (!state_.decision || collected().includes(view_.subtree)) return;
+    const bool is_first = state_.askers.empty();
+    if (state_.askers.insert(asker) && !is_first) return;
+    state_.askers = RankSet(member_.size);
+    state_.askers.insert(asker);
     for (const Rank child : view_.children) send_inquiry(child, true, out);
 }
 

@@ -53,6 +53,7 @@ struct AgreementState {
         : known(std::move(facts)),
           contributed(known.dead.size()),
           accepted(known.dead.size()),
+          askers(known.dead.size()),
           missing_above(known.dead.size()) {}
 
     Knowledge known;
@@ -73,6 +74,8 @@ struct AgreementState {
     Ballot since;  // of the other contributors
     std::optional<GiveUp> gave_up;
 
+    /// The ranks that have asked since this rank has asked its children for them.
+    RankSet askers;
     /// The ranks that this rank's parent lacks, as the parent has said.
     RankSet missing_above;
     /// The last statement, which is sent again only if it has changed.
@@ -132,7 +135,7 @@ private:
     void fail_all(Code code, Rank culprit, const std::string& text, AgreementOutputs& out);
     void conclude(const Decision& decision, AgreementOutputs& out);
     void send_statement(bool wants_answer, AgreementOutputs& out);
-    void ask_children(AgreementOutputs& out) const;
+    void ask_children(Rank asker, AgreementOutputs& out);
     void send_inquiry(Rank to, bool wants_answer, AgreementOutputs& out) const;
 
     AgreementMember member_;
