@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/types.h"
+#include "simulation/traffic.h"
 #include "simulation/verdicts.h"
 
 namespace simulation {
@@ -54,6 +55,7 @@ public:
     uint64_t lost_data() const { return lost_data_; }
 
     Verdicts& verdicts() { return verdicts_; }
+    Traffic& traffic() { return traffic_; }
     const Verdicts& verdicts() const { return verdicts_; }
 
     /// A rank's call has ended with that error; ranks are the communicator's.
@@ -67,6 +69,7 @@ public:
     void destroyed(Rank rank, uint32_t comm) {
         left_.insert({comm, rank});
         verdicts_.left(rank, comm);
+        traffic_.trouble();
     }
     /// A rank revokes or aborts the communicator.
     void overruled(Rank rank, uint32_t comm, Code code);
@@ -77,7 +80,10 @@ public:
         interrupted_.insert({comm, call, rank});
     }
     void left_out(uint32_t comm, Rank rank) { left_out_.insert({comm, rank}); }
-    void stopped(Rank rank, int64_t for_ns) { stopped_ns_[rank] += for_ns; }
+    void stopped(Rank rank, int64_t for_ns) {
+        stopped_ns_[rank] += for_ns;
+        traffic_.trouble();
+    }
     /// After the last event.
     void end();
 
@@ -94,6 +100,7 @@ private:
 
     World& world_;
     Verdicts verdicts_{world_};
+    Traffic traffic_{world_};
     std::vector<std::string> broken_;
     std::map<std::pair<uint32_t, uint64_t>, std::map<Rank, Outcome>> outcomes_;
     std::set<std::pair<uint32_t, Rank>> left_, left_out_;

@@ -202,7 +202,16 @@ void SimComm::close_channels(Rank peer) {
 // ---- control ---------------------------------------------------------------------------------
 
 void SimComm::send_control(Rank to, const ControlMessage& message) {
-    rank_.router().send(group_.in_job(to), message);
+    World& world = rank_.world();
+    int copies = 1;
+    if (message.kind == ControlMessage::Kind::agree) {
+        if (world.is_broken(Broken::copies)) copies = 32;
+        const auto agreement = AgreementMessage::decode(message.body, group_.size());
+        for (int copy = 0; agreement && copy < copies; ++copy)
+            world.checks().traffic().sent(rank_.number(), id(), agreement->instance >> 16,
+                                          group_.size());
+    }
+    for (int copy = 0; copy < copies; ++copy) rank_.router().send(group_.in_job(to), message);
 }
 
 std::optional<Rank> SimComm::blocked_on() {
@@ -255,6 +264,7 @@ void SimComm::handle_message(Rank from, const ControlMessage& message) {
 
 void SimComm::peer_lost(Rank peer, const std::string& cause, Rank accuser) {
     rank_.world().checks().lost(rank_.number(), peer);
+    rank_.world().checks().traffic().accused(accuser, peer);
     if (const Rank member = group_.of_job(peer); member != nobody)
         failures_.peer_lost(member, cause, group_.accuser_here(accuser, member));
 }

@@ -22,7 +22,7 @@ constexpr std::string_view usage =
     "       simulation --same FROM TO         two runs of each seed must be the same\n"
     "       simulation --finds FROM TO        each broken rule must be found among these seeds\n"
     "--silent: a heartbeat, and ranks and links that are silent for longer\n"
-    "RULE: 1 to 8, a rule of the protocol that is broken on purpose (Broken in scenario.h)\n";
+    "RULE: 1 to 9, a rule of the protocol that is broken on purpose (Broken in scenario.h)\n";
 
 struct Options {
     std::string_view mode;

@@ -27,8 +27,9 @@ enum class Broken : uint8_t {
     no_archive,      // a destroyed communicator answers no more
     no_quiet,        // a report of "quiet" after a mismatch is ignored
     other_culprit,   // a rank takes the rank that passes a revoke or an abort on for its cause
+    copies,          // each message of an agreement is sent many times
 };
-constexpr int broken_rules = 8;
+constexpr int broken_rules = 9;
 
 /// One call of the program of every rank.
 struct Step {

@@ -75,6 +75,7 @@ void World::print(const std::string& text) const {
 void World::kill(Rank victim) {
     if (!rank(victim).is_alive()) return;
     checks_.verdicts().killed(victim);
+    checks_.traffic().trouble();
     rank(victim).kill(random_.spread(100 * us, longest_teardown_ns));
 }
 
@@ -91,6 +92,7 @@ void World::strike(const Fault& fault, Rank at) {
     if (fault.kind == Fault::Kind::cut) {
         note("the link from host {} to host {} is cut for {} us{}", fault.from_host, fault.to_host,
              fault.for_ns / us, fault.both_ways ? ", both ways" : "");
+        checks_.traffic().trouble();
         cuts_.push_back({fault.from_host, fault.to_host, now_, now_ + fault.for_ns});
         if (fault.both_ways)
             cuts_.push_back({fault.to_host, fault.from_host, now_, now_ + fault.for_ns});
