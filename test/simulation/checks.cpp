@@ -149,6 +149,7 @@ bool Checks::is_late_success(Rank aborted, const Outcome& error, const Outcome& 
 
 // An error beside a success is right only if that rank gave up at its deadline, or was left out.
 void Checks::compare(uint32_t comm, uint64_t call, const std::map<Rank, Outcome>& outcomes) {
+    const bool any_killed = verdicts_.any_killed();
     std::vector<const std::pair<const Rank, Outcome>*> counted;
     for (const auto& entry : outcomes) {
         const bool succeeded = entry.second.code == Code::ok;
@@ -161,7 +162,10 @@ void Checks::compare(uint32_t comm, uint64_t call, const std::map<Rank, Outcome>
     }
     for (const auto* one : counted) {
         for (const auto* other : counted) {
-            if (one->first >= other->first || one->second.equals(other->second)) continue;
+            // A new root decides an error anew, and may find another rank first.
+            const bool same = one->second.equals(other->second) &&
+                              (one->second.culprit == other->second.culprit || any_killed);
+            if (one->first >= other->first || same) continue;
             if (is_late_success(one->first, one->second, other->second) ||
                 is_late_success(other->first, other->second, one->second))
                 continue;

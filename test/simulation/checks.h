@@ -32,8 +32,7 @@ struct Outcome {
     std::vector<Rank> gone;
     int64_t at_ns = 0;
     bool equals(const Outcome& other) const {
-        return code == other.code && culprit == other.culprit && bits == other.bits &&
-               id == other.id && gone == other.gone;
+        return code == other.code && bits == other.bits && id == other.id && gone == other.gone;
     }
     std::string text() const;
 };

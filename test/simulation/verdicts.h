@@ -25,6 +25,7 @@ public:
 
     /// A rank ends without a goodbye.
     void killed(Rank rank) { killed_.push_back(rank); }
+    bool any_killed() const { return !killed_.empty(); }
     /// A rank revokes or aborts the communicator, and knows of no failure that stands.
     void overruled(Rank rank, uint32_t comm, Code code) { causes_[comm].insert({code, rank}); }
     /// The ranks' calls of the communicator differ on purpose.
