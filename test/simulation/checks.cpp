@@ -133,13 +133,13 @@ bool Checks::may_lack_data(uint32_t comm) const {
     });
 }
 
-// The rank ended in order before the others had that outcome, which excludes it: it names the rank,
-// or is the error of a part that could not be made, which names none.
+// The rank began to leave in order before the others had that outcome, which excludes it: it names
+// the rank, or is the error of a part that could not be made, which names none.
 bool Checks::had_left(Rank rank, const Outcome& without) const {
     const auto& gone = without.gone;
     const bool has_no_list = without.code == Code::system && verdicts_.any_killed();
     return (has_no_list || std::find(gone.begin(), gone.end(), rank) != gone.end()) &&
-           !world_.rank(rank).is_alive() && world_.rank(rank).ended_ns() <= without.at_ns;
+           !world_.rank(rank).is_alive() && world_.rank(rank).left_ns() <= without.at_ns;
 }
 
 // If all ranks with the error have left, the others decide anew without them.

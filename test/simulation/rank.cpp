@@ -286,6 +286,7 @@ void SimRank::leave() {
     if (state_ == State::leaving || !is_alive()) return;
     world_.note("rank {} leaves", rank_);
     state_ = State::leaving;
+    left_ns_ = world_.now();
     phase_ = Leaving::detours;
     enter_call();
     failed_ = router_.drop_links_not_waited_for();
@@ -311,7 +312,6 @@ void SimRank::leave_turn() {
 void SimRank::close(int64_t delay_ns) {
     if (state_ != State::dead) state_ = State::ended;
     listens_ = false;
-    ended_ns_ = world_.now();
     closes_at_ = world_.now() + delay_ns;
     held_.clear();
     links_.close_all(delay_ns, state_ == State::dead);

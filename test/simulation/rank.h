@@ -43,7 +43,8 @@ public:
     bool is_alive() const { return state_ != State::dead && state_ != State::ended; }
     bool is_leaving() const { return state_ == State::leaving; }
     Rank number() const { return rank_; }
-    int64_t ended_ns() const { return ended_ns_; }
+    /// When it has begun to leave.
+    int64_t left_ns() const { return left_ns_; }
     /// The number of communicators that the program has not destroyed.
     std::size_t open_comms() const;
 
@@ -114,7 +115,7 @@ private:
     bool listens_ = false, stopped_ = false, in_call_ = true;
     bool linking_ = false, turn_due_ = false, detours_due_ = false;
     int64_t heartbeat_due_ns_ = 0;
-    int64_t closes_at_ = 0, ended_ns_ = 0, began_ns_ = 0, phase_until_ns_ = 0;
+    int64_t closes_at_ = 0, left_ns_ = 0, began_ns_ = 0, phase_until_ns_ = 0;
     bool failed_ = false;
     Leaving phase_ = Leaving::detours;
     struct Held {
