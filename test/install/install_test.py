@@ -193,11 +193,12 @@ class Installed(unittest.TestCase):
                         ignore=shutil.ignore_patterns(*left_out))
         return prefix
 
-    def configure(self, name, prefix, version="0.1", components="trainer", project=CONSUMER):
+    def configure(self, name, prefix, version=None, components="trainer", project=CONSUMER):
         if not shutil.which("cmake"):
             self.skipTest("cmake is missing: tools/setup --tests installs it")
         compiler = shlex.split(os.environ["TUTTI_CC"])[-1]
         folder = self.work / f"cmake-{name}"
+        version = version or self.version.rpartition(".")[0]
         return folder, run("cmake", "-S", project, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}",
                            f"-DEXAMPLE={EXAMPLE}", f"-DVERSION={version}", f"-DCOMPONENTS={components}",
                            f"-DCMAKE_C_COMPILER={compiler}", "--no-warn-unused-cli")
